@@ -1,0 +1,12 @@
+#pragma once
+
+#include "layout/run_spec.h"
+#include "model/model_graph.h"
+#include "program/program.h"
+
+namespace shardsim {
+
+/// Writes the host program of every rank class of the run. Requires a run that `check_layout` accepts.
+[[nodiscard]] Program lower(const RunSpec& run, const ModelGraph& graph);
+
+}  // namespace shardsim

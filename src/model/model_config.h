@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace shardsim {
+
+/// What a model is, whatever file described it: the values that a published config.json states or implies.
+struct ModelConfig {
+  std::string name;        ///< for reports
+  std::string model_type;  ///< Hugging Face's key, or "transformer" for the neutral form
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t vocab = 0;
+  std::int64_t max_positions = 0;
+};
+
+}  // namespace shardsim
