@@ -1,5 +1,6 @@
 #include "lower/lower.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -16,6 +17,10 @@ GroupIndex add_mesh_group(const LoweringContext& context, const std::string& nam
   group.ranks = context.mesh.group(context.rank, dimensions);
   group.count = context.mesh.world / static_cast<std::int64_t>(group.ranks.size());
   group.communicator = communicator;
+  for (const auto& dimension : context.mesh.dimensions) {
+    if (std::find(dimensions.begin(), dimensions.end(), dimension.name) == dimensions.end()) continue;
+    group.axes.push_back({dimension.stride, dimension.size});
+  }
   return context.builder.add_group(std::move(group));
 }
 
@@ -27,6 +32,9 @@ GroupIndex add_subgroup(const LoweringContext& context, const std::string& name,
   group.name = name;
   group.ranks.assign(members.begin() + first, members.begin() + first + degree);
   group.count = context.mesh.world / degree;
+  for (const auto& candidate : context.mesh.dimensions) {
+    if (candidate.name == dimension) group.axes.push_back({candidate.stride, degree});
+  }
   group.communicator = communicator;
   return context.builder.add_group(std::move(group));
 }
