@@ -131,6 +131,11 @@ void Replay::allocate(std::uint32_t index) {
   if (spec.size.count() == 0) return;
   collect_deferred();
   auto block = allocator_.allocate(spec.size, spec.stream);
+  if (!block && !deferred_.empty()) {  // PyTorch synchronises and frees what events still hold before it gives up
+    for (const auto& deferred : deferred_) allocator_.complete_free(deferred.block);
+    deferred_.clear();
+    block = allocator_.allocate(spec.size, spec.stream);
+  }
   if (!block) {
     fail(index, spec.size);
     block = allocator_.allocate(spec.size, spec.stream);
