@@ -106,8 +106,8 @@ std::vector<ParameterIndex> Zero3Coordinator::release(ModuleIndex module) {
     auto& state = states_[parameter];
     std::erase(state.active_modules, module);
     if (!state.gathered || !state.active_modules.empty()) continue;
-    const bool kept = trace_complete_ && (is_persistent(parameter) || state.fetched_for > step_ ||
-                                          reused_soon(parameter));
+    const bool kept =
+        trace_complete_ && (is_persistent(parameter) || state.fetched_for > step_ || reused_soon(parameter));
     if (kept) continue;
     drop(parameter);
     released.push_back(parameter);

@@ -12,7 +12,7 @@ namespace shardsim {
 /// Limits of DeepSpeed's ZeRO stage 3, in elements; the defaults are DeepSpeed's
 /// (deepspeed/runtime/zero/config.py, 0.19.6).
 struct Zero3Limits {
-  std::int64_t prefetch = 50'000'000;          ///< stage3_prefetch_bucket_size
+  std::int64_t prefetch = 50'000'000;           ///< stage3_prefetch_bucket_size
   std::int64_t reuse_distance = 1'000'000'000;  ///< stage3_max_reuse_distance
   std::int64_t live = 1'000'000'000;            ///< stage3_max_live_parameters
   std::int64_t persistence = 100'000;           ///< stage3_param_persistence_threshold
@@ -20,8 +20,9 @@ struct Zero3Limits {
 
 /// What the coordinator knows of the model.
 struct Zero3Model {
-  std::vector<std::int64_t> numel;                    ///< per parameter, without padding
-  std::vector<std::vector<ParameterIndex>> modules;  ///< per module: parameters it uses itself, in creation order
+  std::vector<std::int64_t> numel;  ///< per parameter, without padding
+  std::vector<std::vector<ParameterIndex>>
+      modules;  ///< per module: parameters it uses itself, in creation order
 };
 
 /// What one fetch gathers: two collectives at most, each of all its parameters.
@@ -53,7 +54,10 @@ class Zero3Coordinator {
   [[nodiscard]] bool is_persistent(ParameterIndex parameter) const {
     return model_.numel[parameter] <= limits_.persistence;
   }
-  [[nodiscard]] bool is_gathered(ParameterIndex parameter) const { return states_[parameter].gathered; }
+  /// Parameters that `module` uses itself.
+  [[nodiscard]] const std::vector<ParameterIndex>& parameters_of(ModuleIndex module) const {
+    return model_.modules[module];
+  }
   /// Elements gathered now, persistent ones included.
   [[nodiscard]] std::int64_t gathered_elements() const { return gathered_elements_; }
 
@@ -64,7 +68,7 @@ class Zero3Coordinator {
   };
   struct State {
     bool gathered = false;
-    std::int64_t fetched_for = -1;          ///< latest step for which it was fetched or skipped
+    std::int64_t fetched_for = -1;            ///< latest step for which it was fetched or skipped
     std::vector<ModuleIndex> active_modules;  ///< between their fetch and their release
   };
   void gather(ParameterIndex parameter);
@@ -78,10 +82,10 @@ class Zero3Coordinator {
   std::vector<State> states_;
   std::vector<ModuleIndex> trace_;  ///< module of every fetch of a pass
   bool trace_complete_ = false;
-  std::vector<Use> uses_;      ///< of a whole pass, in trace order
-  std::size_t next_use_ = 0;   ///< front of the prefetch queue
-  std::int64_t step_ = 0;      ///< fetches so far in this pass
-  std::int64_t live_ = 0;      ///< gathers less releases since the pass began
+  std::vector<Use> uses_;     ///< of a whole pass, in trace order
+  std::size_t next_use_ = 0;  ///< front of the prefetch queue
+  std::int64_t step_ = 0;     ///< fetches so far in this pass
+  std::int64_t live_ = 0;     ///< gathers less releases since the pass began
   std::int64_t gathered_elements_ = 0;
 };
 

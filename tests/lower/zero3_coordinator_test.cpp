@@ -139,19 +139,36 @@ TEST(Zero3Coordinator, GathersWhatDeepSpeedGathers) {
   const Llama tiny(1001, 66, 8, 22, 175);
   const SteadyCase cases[] = {
       {"no prefetch", {0, 0, kBillion, 0}, 150, 2013872, {132136, 136, 8712, 2904, 2904, 8712}, 66066},
-      {"prefetch 15000", {15000, 0, kBillion, 0}, 21, 1240736,
-       {132136, 46608, 46208, 46608, 46208, 46608}, 503382},
-      {"prefetch 40000, persistence 1000", {40000, 0, kBillion, 1000}, 11, 1159992,
-       {132136, 92544, 92544, 92544, 92544, 92544}, 503382},
-      {"reuse 200000, persistence 1000", {0, 200000, kBillion, 1000}, 112, 1807800,
-       {132136, 8712, 2904, 2904, 8712, 23104}, 101838},
-      {"prefetch 40000, reuse 200000, live 120000", {40000, 200000, 120000, 0}, 51, 1788784,
-       {132136, 92816, 92816, 69712, 23104, 8848}, 182160},
+      {"prefetch 15000",
+       {15000, 0, kBillion, 0},
+       21,
+       1240736,
+       {132136, 46608, 46208, 46608, 46208, 46608},
+       503382},
+      {"prefetch 40000, persistence 1000",
+       {40000, 0, kBillion, 1000},
+       11,
+       1159992,
+       {132136, 92544, 92544, 92544, 92544, 92544},
+       503382},
+      {"reuse 200000, persistence 1000",
+       {0, 200000, kBillion, 1000},
+       112,
+       1807800,
+       {132136, 8712, 2904, 2904, 8712, 23104},
+       101838},
+      {"prefetch 40000, reuse 200000, live 120000",
+       {40000, 200000, 120000, 0},
+       51,
+       1788784,
+       {132136, 92816, 92816, 69712, 23104, 8848},
+       182160},
   };
   for (const auto& expected : cases) expect_steady(tiny, 4, expected);
 }
 
-// The same rules on Llama-3-8B's shapes and eight ranks, worked out by an emulator checked against the engine.
+// The same rules on Llama-3-8B's shapes and eight ranks, worked out by an emulator checked against the
+// engine.
 TEST(Zero3Coordinator, RunsAheadUntilTheLiveLimitOnALargeModel) {
   const Llama llama(128256, 4096, 32, 1024, 14336);
   const SteadyCase cases[] = {
