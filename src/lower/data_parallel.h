@@ -73,5 +73,9 @@ class DataParallel {
 };
 
 [[nodiscard]] std::unique_ptr<DataParallel> make_fsdp2(LoweringContext& context);
+/// DeepSpeed ZeRO: `stage` 1 cuts optimizer states, 2 gradients as well.
+[[nodiscard]] std::unique_ptr<DataParallel> make_zero12(LoweringContext& context, int stage);
+/// DeepSpeed ZeRO stage 3: parameters are cut as well.
+[[nodiscard]] std::unique_ptr<DataParallel> make_zero3(LoweringContext& context);
 
 }  // namespace shardsim

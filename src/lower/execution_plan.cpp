@@ -210,6 +210,15 @@ void count_uses(const ModelGraph& graph, ExecutionPlan& plan, std::vector<std::u
   }
 }
 
+/// The step at which the modules of a block that start with the op at `step` are entered.
+std::uint32_t first_enter(const ModelGraph& graph, const std::vector<TraceStep>& trace, std::uint32_t step) {
+  while (step > 0 && trace[step - 1].kind == TraceStep::Kind::kEnter &&
+         enclosing_block(graph, trace[step - 1].index) != kNoIndex) {
+    --step;
+  }
+  return step;
+}
+
 void find_gradient_inputs(const ModelGraph& graph, const std::vector<std::uint32_t>& producer,
                           ExecutionPlan& plan) {
   // Op range of each module: its ops are contiguous in execution order.
@@ -251,7 +260,7 @@ ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recom
     const auto op = plan.trace[step].index;
     if (plan.region_of[op] == kNoIndex) continue;
     auto& region = plan.regions[plan.region_of[op]];
-    if (op == region.begin) region.trace_begin = step;
+    if (op == region.begin) region.trace_begin = first_enter(graph, plan.trace, step);
     region.trace_end = step + 1;
   }
   plan.holds.assign(graph.tensors.size(), 0);

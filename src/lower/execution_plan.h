@@ -21,7 +21,7 @@ struct TraceStep {
 struct RecomputeRegion {
   OpIndex begin = 0;
   OpIndex end = 0;
-  std::uint32_t trace_begin = 0;  ///< steps of the trace from the first op to just after the last
+  std::uint32_t trace_begin = 0;  ///< steps of the trace: from the entries that lead to the first op
   std::uint32_t trace_end = 0;
   std::vector<TensorIndex>
       held;  ///< kept through forward: inputs from outside, and outputs that the policy saves

@@ -45,11 +45,14 @@ std::unique_ptr<DataParallel> make_data_parallel(LoweringContext& context) {
   switch (context.run.data_parallel.strategy) {
     case DataParallelStrategy::kFsdp2:
       return make_fsdp2(context);
+    case DataParallelStrategy::kZero1:
+      return make_zero12(context, 1);
+    case DataParallelStrategy::kZero2:
+      return make_zero12(context, 2);
+    case DataParallelStrategy::kZero3:
+      return make_zero3(context);
     case DataParallelStrategy::kFsdp1:
     case DataParallelStrategy::kDdp:
-    case DataParallelStrategy::kZero1:
-    case DataParallelStrategy::kZero2:
-    case DataParallelStrategy::kZero3:
     case DataParallelStrategy::kMegatronDistributedOptimizer:
       break;
   }

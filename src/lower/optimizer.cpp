@@ -31,8 +31,14 @@ std::int32_t launches(std::size_t tensors, std::int64_t kernels) {
 
 }  // namespace
 
-Optimizer::Optimizer(LoweringContext& context, std::vector<std::int64_t> elements, Dtype dtype, Dtype state)
-    : context_(&context), elements_(std::move(elements)), dtype_(dtype), state_dtype_(state) {
+Optimizer::Optimizer(LoweringContext& context, std::vector<std::int64_t> elements, Dtype dtype, Dtype state,
+                     std::optional<bool> on_host)
+    : context_(&context),
+      elements_(std::move(elements)),
+      dtype_(dtype),
+      state_dtype_(state),
+      on_host_(on_host.value_or(context.run.offload.optimizer != OffloadTarget::kNone ||
+                                context.run.offload.parameters != OffloadTarget::kNone)) {
   std::erase(elements_, 0);
   total_ = std::accumulate(elements_.begin(), elements_.end(), std::int64_t{0});
 }
@@ -109,8 +115,7 @@ void Optimizer::step_on_host() {
 void Optimizer::step() {
   auto& builder = context_->builder;
   builder.host_work(HostAction::kOptimizerStep);
-  if (context_->run.offload.optimizer != OffloadTarget::kNone ||
-      context_->run.offload.parameters != OffloadTarget::kNone) {
+  if (on_host_) {
     step_on_host();
     return;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "lower/data_parallel.h"
@@ -17,7 +18,9 @@ class Optimizer {
  public:
   /// `elements`: local elements of every tensor that the optimizer updates, as the optimizer sees them.
   /// `dtype`: of parameters and gradients; `state`: of the moments.
-  Optimizer(LoweringContext& context, std::vector<std::int64_t> elements, Dtype dtype, Dtype state);
+  /// `on_host`: the update and its states are the CPU's; absent: when the run offloads anything.
+  Optimizer(LoweringContext& context, std::vector<std::int64_t> elements, Dtype dtype, Dtype state,
+            std::optional<bool> on_host = {});
 
   /// The update kernels (or the CPU update when the optimizer is offloaded). Creates the states when they do
   /// not exist.
@@ -33,6 +36,7 @@ class Optimizer {
   std::int64_t total_ = 0;
   Dtype dtype_;
   Dtype state_dtype_;
+  bool on_host_;
   bool has_states_ = false;
 };
 
