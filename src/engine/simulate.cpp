@@ -120,8 +120,9 @@ class Simulation {
   std::vector<std::uint32_t> component_flows_;
   std::vector<std::uint8_t> in_component_;  ///< per task
   std::vector<std::uint8_t> resource_in_component_;
-  std::vector<double> left_;    ///< scratch of share(), per resource
-  std::vector<double> weight_;  ///< scratch of share(), per resource
+  std::vector<double> left_;           ///< scratch of share(), per resource
+  std::vector<double> weight_;         ///< scratch of share(), per resource
+  std::vector<std::uint32_t> rising_;  ///< scratch of share(), per resource: flows not yet frozen
   std::vector<std::uint32_t> ready_;
   std::size_t done_ = 0;
 };
@@ -138,7 +139,8 @@ Simulation::Simulation(const PricedProgram& program)
       in_component_(program.tasks.size(), 0),
       resource_in_component_(program.resources.size(), 0),
       left_(program.resources.size(), 0.0),
-      weight_(program.resources.size(), 0.0) {
+      weight_(program.resources.size(), 0.0),
+      rising_(program.resources.size(), 0) {
   timeline_.spans.resize(program.tasks.size());
   for (std::size_t i = 0; i < resources_.size(); ++i) {
     resources_[i].capacity = program.resources[i].capacity;
@@ -205,7 +207,7 @@ void Simulation::finish(std::uint32_t task) {
         resource.held -= demand->weight;
       } else {
         resource.flows.erase(std::find(resource.flows.begin(), resource.flows.end(), task));
-        // Summed anew rather than subtracted, so that rounding cannot build up.
+        // An idle resource starts from zero again, so that rounding cannot build up.
         resource.load = resource.flows.empty() ? 0.0 : resource.load - demand->weight;
       }
       mark_dirty(demand->resource);
@@ -271,16 +273,19 @@ void Simulation::share() {
                    program_.resources[index].name);
     left_[index] = state.available();
     weight_[index] = state.load;
+    rising_[index] = static_cast<std::uint32_t>(state.flows.size());
   }
+  double reached = 0.0;
   while (!component_flows_.empty()) {
     double level = 1.0;
     ResourceIndex full = UINT32_MAX;
     for (const auto index : component_resources_) {
-      if (weight_[index] * level > left_[index]) {
-        level = left_[index] / weight_[index];
+      if (rising_[index] > 0 && weight_[index] * level > left_[index]) {
+        level = std::max(reached, left_[index] / weight_[index]);  // levels only rise; less is rounding
         full = index;
       }
     }
+    reached = level;
     const auto frozen = [&](std::uint32_t flow) {
       if (full == UINT32_MAX) return true;
       const auto& flows = resources_[full].flows;
@@ -298,11 +303,11 @@ void Simulation::share() {
         if (demand->held || resource_in_component_[demand->resource] == 0) continue;
         left_[demand->resource] -= demand->weight * level;
         weight_[demand->resource] -= demand->weight;
+        --rising_[demand->resource];
       }
     }
     SHARDSIM_CHECK(kept < component_flows_.size(), "no flow was frozen at level {}", level);
     component_flows_.resize(kept);
-    if (full != UINT32_MAX) weight_[full] = 0.0;
   }
   for (const auto index : component_resources_) resource_in_component_[index] = 0;
 }
