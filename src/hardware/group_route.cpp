@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -34,7 +35,6 @@ class Siblings {
   }
 
   [[nodiscard]] std::int32_t own() const { return own_; }
-  [[nodiscard]] std::size_t size() const { return pattern_.size(); }
   [[nodiscard]] std::int64_t rank(std::int32_t sibling, std::size_t position) const {
     return offsets_[static_cast<std::size_t>(sibling)] + pattern_[position % pattern_.size()];
   }
