@@ -6,9 +6,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/text.h"
@@ -43,7 +46,7 @@ constexpr std::array<Spelling<ConstantKind>, 3> kKinds{{{"measured", ConstantKin
 /// A cut quotation of a value, for "found".
 std::string quoted(const Json& value) {
   constexpr std::size_t kLongest = 60;
-  auto text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  auto text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
 }
