@@ -40,14 +40,10 @@ StepTimes step_times(const RankClass& rank_class, const TaskGraph& graph, const 
     // A collective of several played ranks is stored under its first member; its end holds for all.
     if (at.rank != played) continue;
     const auto end = timeline.spans[task].end_ps;
-    auto instruction = static_cast<std::size_t>(at.instruction);
-    for (std::uint32_t i = 0; i < at.count && instruction < rank_class.instructions.size(); ++instruction) {
-      if (!is_timed(rank_class.instructions[instruction].verb)) continue;
-      ++i;
-      auto& time = at.kind == TaskKind::kHost || at.kind == TaskKind::kHostJoin
-                       ? issued[instruction - rank_class.steady_step]
-                       : finished[instruction - rank_class.steady_step];
-      time = end;
+    auto& time = at.kind == TaskKind::kHost || at.kind == TaskKind::kHostJoin ? issued : finished;
+    for (auto instruction = at.instruction; instruction < at.instruction + at.count; ++instruction) {
+      if (is_timed(rank_class.instructions[instruction].verb))
+        time[instruction - rank_class.steady_step] = end;
     }
   }
   StepTimes times;
@@ -131,7 +127,8 @@ void Replay::allocate(std::uint32_t index) {
   if (spec.size.count() == 0) return;
   collect_deferred();
   auto block = allocator_.allocate(spec.size, spec.stream);
-  if (!block && !deferred_.empty()) {  // PyTorch synchronises and frees what events still hold before it gives up
+  if (!block &&
+      !deferred_.empty()) {  // PyTorch synchronises and frees what events still hold before it gives up
     for (const auto& deferred : deferred_) allocator_.complete_free(deferred.block);
     deferred_.clear();
     block = allocator_.allocate(spec.size, spec.stream);

@@ -77,7 +77,7 @@ class RankLinker {
   void run();
 
  private:
-  void launch(std::uint32_t begin, std::uint32_t count);
+  void launch(std::uint32_t begin, std::uint32_t launches);
   void collective(std::uint32_t index);
   void copy(std::uint32_t index);
   void depend_on_tail(TaskIndex task, StreamIndex stream);
@@ -140,22 +140,23 @@ void RankLinker::depend_on_tail(TaskIndex task, StreamIndex stream) {
   tail.last = task;
 }
 
-void RankLinker::launch(std::uint32_t begin, std::uint32_t count) {
+void RankLinker::launch(std::uint32_t begin, std::uint32_t launches) {
   const auto stream = class_.instructions[begin].stream;
   const auto first_host = host(begin, 1);
-  if (count == 1) {
+  if (launches == 1) {
     const auto kernel = builder_.add({TaskKind::kKernel, played_, begin, 1});
     builder_.depend(kernel, first_host);
     depend_on_tail(kernel, stream);
     return;
   }
-  const auto rest_of_host = host(next_timed(class_, begin), count - 1);
-  auto last_instruction = begin;
-  for (std::uint32_t i = 1; i < count; ++i) last_instruction = next_timed(class_, last_instruction);
-  const auto first_kernels = builder_.add({TaskKind::kKernel, played_, begin, count - 1});
+  const auto second = next_timed(class_, begin);
+  auto last = second;
+  for (std::uint32_t i = 2; i < launches; ++i) last = next_timed(class_, last);
+  const auto rest_of_host = host(second, last - second + 1);
+  const auto first_kernels = builder_.add({TaskKind::kKernel, played_, begin, last - begin});
   builder_.depend(first_kernels, first_host);
   depend_on_tail(first_kernels, stream);
-  const auto last_kernel = builder_.add({TaskKind::kKernel, played_, last_instruction, 1});
+  const auto last_kernel = builder_.add({TaskKind::kKernel, played_, last, 1});
   builder_.depend(last_kernel, rest_of_host);
   depend_on_tail(last_kernel, stream);
 }

@@ -25,7 +25,7 @@ struct Task {
   TaskKind kind = TaskKind::kHost;
   std::uint32_t rank = 0;         ///< index into TaskGraph::ranks; for a shared collective its first member
   std::uint32_t instruction = 0;  ///< into the rank's class
-  std::uint32_t count = 1;        ///< more than 1 only with kSegment
+  std::uint32_t count = 1;        ///< more than 1 only with kSegment; memory effects in between take no time
 };
 
 /// A rank that is played. Folded: one for each class. All ranks: one for each rank of the world.
