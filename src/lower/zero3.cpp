@@ -181,7 +181,7 @@ void Zero3::begin_micro_batch(MicroBatch micro_batch) {
   micro_batch_ = micro_batch;
   coordinator_.begin_pass();
   // The update wrote the partitions on the compute stream.
-  builder_->wait_stream(gather_, kComputeStream);
+  if (micro_batch.is_first()) builder_->wait_stream(gather_, kComputeStream);
 }
 
 void Zero3::fetch(ModuleIndex module) {
@@ -362,17 +362,16 @@ void Zero3::store_partition(ParameterIndex parameter) {
 
 void Zero3::end_backward() {
   reduce_bucket();
-  if (overlaps_) {
-    builder_->host_work(HostAction::kSynchronize);
-    builder_->host_wait(builder_->record(reduce_stream_));
-    builder_->wait_stream(kComputeStream, reduce_stream_);
-  }
+  builder_->host_work(HostAction::kSynchronize);
+  builder_->host_wait(builder_->record(reduce_stream_));
+  if (overlaps_) builder_->wait_stream(kComputeStream, reduce_stream_);
   reduce_events_.clear();
 }
 
 void Zero3::optimizer_step(bool /*first*/) {
   drop(coordinator_.release_all());
   gathers_.clear();
+  fetch_events_.clear();  // all have happened: the CPU has seen the end of the backward
   std::int64_t total = 0;
   for (const auto elements : sub_groups_) total += elements;
   if (!offloads_optimizer_) {

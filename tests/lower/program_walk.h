@@ -1,11 +1,13 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <ostream>
 #include <set>
-#include <string>
+#include <variant>
 #include <vector>
 
 #include "program/program.h"
@@ -41,7 +43,7 @@ class ProgramWalk {
   [[nodiscard]] std::size_t steady() const { return class_->steady_step; }
   [[nodiscard]] std::size_t end() const { return class_->instructions.size(); }
 
-  /// Collectives among instructions [begin, end) of the given micro-batch (any when negative).
+  /// Collectives among instructions [from, to) of the given micro-batch (any when negative).
   [[nodiscard]] std::vector<SeenCollective> collectives(std::size_t from, std::size_t to,
                                                         std::int32_t micro_batch = -1) const {
     std::vector<SeenCollective> seen;
@@ -82,7 +84,10 @@ class ProgramWalk {
     for (std::size_t i = 0; i < count; ++i) {
       const auto& instruction = class_->instructions[i];
       if (instruction.verb == Verb::kAllocate) buffers.insert(instruction.argument);
-      if (instruction.verb == Verb::kFree && buffers.erase(instruction.argument) == 0) ++double_frees;
+      if (instruction.verb == Verb::kFree && buffers.erase(instruction.argument) == 0) {
+        ADD_FAILURE() << "instruction " << i << " frees buffer " << instruction.argument
+                      << ", which is not there";
+      }
     }
     return buffers;
   }
@@ -111,8 +116,6 @@ class ProgramWalk {
     }
     return highest;
   }
-
-  mutable int double_frees = 0;
 
  private:
   const Program* program_;
