@@ -244,7 +244,7 @@ void Zero3::wait_for(ParameterIndex parameter) {
     builder_->wait(gather_, std::exchange(gather.gathered, kNoIndex));
     if (gather.flat != kNoIndex) {
       for (const auto member : gather.parameters) {
-        const auto size = model_bytes(partition_numel(member) * group_.ranks());
+        const auto size = model_bytes(numel_of(member));  // the slices' padding is left out
         gathered_[member] = builder_->allocate(size, MemoryCategory::kUnshardedParameters, gather_);
         launch_memory(*context_, gather_, MemoryKernel::kCopy, size, size);
       }
