@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <set>
@@ -76,6 +77,13 @@ class ProgramWalk {
       if (work.action == action) count += work.count;
     }
     return count;
+  }
+
+  /// Instructions of `verb` in the steady step.
+  [[nodiscard]] std::int64_t count(Verb verb) const {
+    return std::count_if(class_->instructions.begin() + static_cast<std::ptrdiff_t>(steady()),
+                         class_->instructions.end(),
+                         [&](const Instruction& instruction) { return instruction.verb == verb; });
   }
 
   /// Buffers alive after the first `count` instructions.

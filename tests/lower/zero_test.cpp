@@ -328,6 +328,17 @@ TEST(Zero3, EveryModuleHookCostsHostTime) {
   EXPECT_EQ(walk.host_count(HostAction::kModuleHook), 3 * 28 + 26);
 }
 
+TEST(Zero3, CpuWaitsWhenMoreThanTwoFetchesPend) {
+  const auto graph = toy_llama({1001, 66, 8, 22, 175});
+  auto run = zero_run(kZero3);
+  run.data_parallel.persistence_threshold = 0;
+  const auto program = lower(run, graph);
+  const ProgramWalk walk(program);
+  // 75 parameters are prefetched and waited for one by one in forward and stay for backward: all but the
+  // first three wait for the third last. One more wait ends the backward, one reads the norm.
+  EXPECT_EQ(walk.count(Verb::kHostWait), 75 - 3 + 2);
+}
+
 TEST(Zero3, TiedHeadGathersTheEmbeddingAgain) {
   const auto graph = toy_llama({1001, 66, 8, 22, 175, true});
   auto run = zero_run(kZero3);
