@@ -51,7 +51,9 @@ class Builder {
 
  private:
   Vertex add(DeviceKind kind, std::int32_t node, std::int32_t index) {
-    return boost::add_vertex(TopologyNode{kind, node, index}, topology_.graph);
+    const auto vertex = boost::add_vertex(topology_.graph);
+    topology_.graph[vertex] = {kind, node, index};
+    return vertex;
   }
 
   void connect(Vertex a, Vertex b, LinkKind kind, BytesPerSecond bandwidth, Seconds latency) {

@@ -181,7 +181,7 @@ void Zero3::begin_micro_batch(MicroBatch micro_batch) {
   micro_batch_ = micro_batch;
   coordinator_.begin_pass();
   // The update wrote the partitions on the compute stream.
-  builder_->wait_stream(gather_, kComputeStream);
+  if (micro_batch.is_first()) builder_->wait_stream(gather_, kComputeStream);
 }
 
 void Zero3::fetch(ModuleIndex module) {
@@ -244,7 +244,7 @@ void Zero3::wait_for(ParameterIndex parameter) {
     builder_->wait(gather_, std::exchange(gather.gathered, kNoIndex));
     if (gather.flat != kNoIndex) {
       for (const auto member : gather.parameters) {
-        const auto size = model_bytes(partition_numel(member) * group_.ranks());
+        const auto size = model_bytes(numel_of(member));  // the slices' padding is left out
         gathered_[member] = builder_->allocate(size, MemoryCategory::kUnshardedParameters, gather_);
         launch_memory(*context_, gather_, MemoryKernel::kCopy, size, size);
       }
@@ -362,17 +362,16 @@ void Zero3::store_partition(ParameterIndex parameter) {
 
 void Zero3::end_backward() {
   reduce_bucket();
-  if (overlaps_) {
-    builder_->host_work(HostAction::kSynchronize);
-    builder_->host_wait(builder_->record(reduce_stream_));
-    builder_->wait_stream(kComputeStream, reduce_stream_);
-  }
+  builder_->host_work(HostAction::kSynchronize);
+  builder_->host_wait(builder_->record(reduce_stream_));
+  if (overlaps_) builder_->wait_stream(kComputeStream, reduce_stream_);
   reduce_events_.clear();
 }
 
 void Zero3::optimizer_step(bool /*first*/) {
   drop(coordinator_.release_all());
   gathers_.clear();
+  fetch_events_.clear();  // all have happened: the CPU has seen the end of the backward
   std::int64_t total = 0;
   for (const auto elements : sub_groups_) total += elements;
   if (!offloads_optimizer_) {

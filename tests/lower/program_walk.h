@@ -1,11 +1,14 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <set>
-#include <string>
+#include <variant>
 #include <vector>
 
 #include "program/program.h"
@@ -41,7 +44,7 @@ class ProgramWalk {
   [[nodiscard]] std::size_t steady() const { return class_->steady_step; }
   [[nodiscard]] std::size_t end() const { return class_->instructions.size(); }
 
-  /// Collectives among instructions [begin, end) of the given micro-batch (any when negative).
+  /// Collectives among instructions [from, to) of the given micro-batch (any when negative).
   [[nodiscard]] std::vector<SeenCollective> collectives(std::size_t from, std::size_t to,
                                                         std::int32_t micro_batch = -1) const {
     std::vector<SeenCollective> seen;
@@ -76,13 +79,23 @@ class ProgramWalk {
     return count;
   }
 
+  /// Instructions of `verb` in the steady step.
+  [[nodiscard]] std::int64_t count(Verb verb) const {
+    return std::count_if(class_->instructions.begin() + static_cast<std::ptrdiff_t>(steady()),
+                         class_->instructions.end(),
+                         [&](const Instruction& instruction) { return instruction.verb == verb; });
+  }
+
   /// Buffers alive after the first `count` instructions.
   [[nodiscard]] std::set<BufferIndex> alive(std::size_t count) const {
     std::set<BufferIndex> buffers;
     for (std::size_t i = 0; i < count; ++i) {
       const auto& instruction = class_->instructions[i];
       if (instruction.verb == Verb::kAllocate) buffers.insert(instruction.argument);
-      if (instruction.verb == Verb::kFree && buffers.erase(instruction.argument) == 0) ++double_frees;
+      if (instruction.verb == Verb::kFree && buffers.erase(instruction.argument) == 0) {
+        ADD_FAILURE() << "instruction " << i << " frees buffer " << instruction.argument
+                      << ", which is not there";
+      }
     }
     return buffers;
   }
@@ -111,8 +124,6 @@ class ProgramWalk {
     }
     return highest;
   }
-
-  mutable int double_frees = 0;
 
  private:
   const Program* program_;

@@ -2,32 +2,33 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/model_graph.h"
 
 namespace shardsim {
 
-/// Sizes of a Llama-like model without biases and with an untied head.
+/// Sizes of a Llama-like model without biases.
 struct ToyLlama {
   std::int64_t vocab = 0;
   std::int64_t hidden = 0;
   std::int64_t blocks = 0;
   std::int64_t kv = 0;
   std::int64_t ffn = 0;
+  bool tied = false;  ///< the head uses the embedding's weight
 };
 
 /// Builds graphs by hand: modules with parameters, and ops without activations worth speaking of, so that
 /// tests see the sharding system's buffers and nothing else.
 class ToyGraph {
  public:
-  ToyGraph() { add_module(kNoIndex, "", false); }
+  explicit ToyGraph(ModelGraph& graph) : graph_(&graph) { add_module(kNoIndex, "", false); }
 
   ModuleIndex add_module(ModuleIndex parent, const std::string& path, bool is_block) {
-    const auto index = static_cast<ModuleIndex>(graph_.modules.size());
-    graph_.modules.push_back({path, "Module", parent, {}, {}, is_block, true});
-    if (parent != kNoIndex) graph_.modules[parent].children.push_back(index);
+    const auto index = static_cast<ModuleIndex>(graph_->modules.size());
+    graph_->modules.push_back({path, "Module", parent, {}, {}, is_block, true});
+    if (parent != kNoIndex) graph_->modules[parent].children.push_back(index);
     return index;
   }
 
@@ -35,9 +36,9 @@ class ToyGraph {
   TensorIndex add_leaf(ModuleIndex parent, const std::string& path, std::vector<std::int64_t> shape,
                        const std::vector<TensorIndex>& inputs) {
     const auto module = add_module(parent, path, false);
-    const auto parameter = static_cast<ParameterIndex>(graph_.parameters.size());
-    graph_.parameters.push_back({path + ".weight", std::move(shape), module, false});
-    graph_.modules[module].parameters.push_back(parameter);
+    const auto parameter = static_cast<ParameterIndex>(graph_->parameters.size());
+    graph_->parameters.push_back({path + ".weight", std::move(shape), module, false});
+    graph_->modules[module].parameters.push_back(parameter);
     return add_op(module, inputs, {parameter});
   }
 
@@ -49,7 +50,8 @@ class ToyGraph {
     op.outputs = {add_tensor(true)};
     op.parameters = std::move(parameters);
     const auto output = op.outputs.front();
-    add_vertex(op, graph_.ops);
+    // Filling an empty vertex: adding one with its property trips a false maybe-uninitialized under ASan.
+    graph_->ops[add_vertex(graph_->ops)] = std::move(op);
     return output;
   }
 
@@ -57,14 +59,12 @@ class ToyGraph {
     Tensor tensor;
     tensor.differentiable = differentiable;
     tensor.numel = 1;
-    graph_.tensors.push_back(tensor);
-    return static_cast<TensorIndex>(graph_.tensors.size() - 1);
+    graph_->tensors.push_back(tensor);
+    return static_cast<TensorIndex>(graph_->tensors.size() - 1);
   }
 
-  [[nodiscard]] ModelGraph take() { return std::move(graph_); }
-
  private:
-  ModelGraph graph_;
+  ModelGraph* graph_;
 };
 
 inline TensorIndex add_toy_block(ToyGraph& toy, const ToyLlama& llama, const std::string& path,
@@ -87,24 +87,30 @@ inline TensorIndex add_toy_block(ToyGraph& toy, const ToyLlama& llama, const std
 /// Modules in the order root, embedding, blocks (n1, attn, wq, wk, wv, wo, n2, ffn, w1, w3, w2), norm, head;
 /// the loss belongs to the root.
 inline ModelGraph toy_llama(const ToyLlama& llama) {
-  ToyGraph toy;
+  ModelGraph graph;
+  ToyGraph toy(graph);
   auto at = toy.add_leaf(0, "emb", {llama.vocab, llama.hidden}, {toy.add_tensor(false)});
   for (std::int64_t i = 0; i < llama.blocks; ++i) {
     at = add_toy_block(toy, llama, "layers." + std::to_string(i), at);
   }
   at = toy.add_leaf(0, "norm", {llama.hidden}, {at});
-  at = toy.add_leaf(0, "head", {llama.vocab, llama.hidden}, {at});
+  if (llama.tied) {
+    at = toy.add_op(toy.add_module(0, "head", false), {at}, {0});
+  } else {
+    at = toy.add_leaf(0, "head", {llama.vocab, llama.hidden}, {at});
+  }
   (void)toy.add_op(0, {at});
-  return toy.take();
+  return graph;
 }
 
 /// A chain of `count` matrices of `numel` elements each.
 inline ModelGraph toy_chain(std::int64_t count, std::int64_t numel) {
-  ToyGraph toy;
+  ModelGraph graph;
+  ToyGraph toy(graph);
   auto at = toy.add_tensor(false);
   for (std::int64_t i = 0; i < count; ++i) at = toy.add_leaf(0, "layers." + std::to_string(i), {numel}, {at});
   (void)toy.add_op(0, {at});
-  return toy.take();
+  return graph;
 }
 
 }  // namespace shardsim
