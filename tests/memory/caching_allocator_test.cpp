@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Segments,
                                            SegmentCase{kMiB + 1, kMiB + 512, 20 * kMiB},  // shares 20 MiB
                                            SegmentCase{10 * kMiB - 512, 10 * kMiB - 512, 20 * kMiB},
                                            SegmentCase{10 * kMiB, 10 * kMiB, 10 * kMiB},  // own segment
-                                           SegmentCase{11 * kMiB, 11 * kMiB,
+                                           SegmentCase{11 * kMiB, 12 * kMiB,
                                                        12 * kMiB}));  // rounded to 2 MiB
 
 TEST(CachingAllocator, SmallBlocksShareASegment) {

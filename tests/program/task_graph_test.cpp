@@ -17,8 +17,7 @@ const MemoryShape kKernel{MemoryKernel::kElementwise, Bytes(1), Bytes(1), 1};
 /// A program with one class of `ranks` ranks, all in one group.
 class Draft {
  public:
-  explicit Draft(std::int64_t ranks = 1)
-      : tables_(program_), builder_(tables_, program_.classes.emplace_back()) {
+  explicit Draft(std::int64_t ranks = 1) : tables_(program_), builder_(tables_, first_class(program_)) {
     auto& rank_class = program_.classes.front();
     for (std::int64_t rank = 0; rank < ranks; ++rank) rank_class.ranks.push_back(rank);
     program_.world = ranks;
