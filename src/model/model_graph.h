@@ -126,6 +126,10 @@ struct GraphOptions {
   AttentionImplementation attention = AttentionImplementation::kSdpa;
   bool fused_cross_entropy = false;
   TorchVersion torch;
+  /// Dtype in which activations are kept: fp8 and fp4 recipes quantise operands on the way into a matmul only.
+  [[nodiscard]] Dtype compute_storage() const {
+    return compute == Dtype::kFp8 || compute == Dtype::kFp4 ? Dtype::kBf16 : compute;
+  }
 };
 
 /// Builds the graph of any supported family. Requires a config that the reader has accepted.

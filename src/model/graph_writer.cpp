@@ -1,0 +1,494 @@
+#include "model/graph_writer.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace shardsim {
+namespace {
+
+bool is_megatron(SoftwareStack stack) {
+  return stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
+}
+
+}  // namespace
+
+GraphWriter::GraphWriter(const ModelConfig& config, const GraphOptions& options)
+    : config_(config),
+      options_(options),
+      element_(dtype_bytes(options.compute_storage())),
+      fuses_(options.stack == SoftwareStack::kTorchCompile || is_megatron(options.stack)) {
+  graph_.config = config;
+  const auto blocks = static_cast<std::size_t>(config.layers + config.decoder_layers);
+  graph_.modules.reserve(blocks * 14 + 16);
+  graph_.parameters.reserve(blocks * 12 + 16);
+  graph_.tensors.reserve(blocks * 32 + 64);
+  producer_.reserve(blocks * 32 + 64);
+}
+
+ModuleIndex GraphWriter::module(ModuleIndex parent, std::string_view name, std::string_view type, bool has_forward) {
+  Module added;
+  added.parent = parent;
+  if (parent != kNoIndex && !graph_.modules[parent].path.empty()) {
+    added.path.reserve(graph_.modules[parent].path.size() + name.size() + 1);
+    added.path = graph_.modules[parent].path;
+    added.path += '.';
+  }
+  added.path += name;
+  added.type = type;
+  added.has_forward = has_forward;
+  const auto index = static_cast<ModuleIndex>(graph_.modules.size());
+  graph_.modules.push_back(std::move(added));
+  if (parent != kNoIndex) graph_.modules[parent].children.push_back(index);
+  return index;
+}
+
+ModuleIndex GraphWriter::path(ModuleIndex parent, std::string_view dotted, std::string_view type, bool has_forward) {
+  while (!dotted.empty()) {
+    const auto dot = dotted.find('.');
+    const auto name = dotted.substr(0, dot);
+    const bool last = dot == std::string_view::npos;
+    ModuleIndex next = kNoIndex;
+    const auto& parent_path = graph_.modules[parent].path;
+    const std::string full = parent_path.empty() ? std::string(name) : parent_path + "." + std::string(name);
+    for (const auto child : graph_.modules[parent].children) {
+      if (graph_.modules[child].path == full) next = child;
+    }
+    if (next == kNoIndex) next = module(parent, name, last ? type : std::string_view("Module"), last ? has_forward : true);
+    parent = next;
+    dotted.remove_prefix(last ? dotted.size() : dot + 1);
+  }
+  return parent;
+}
+
+ParameterIndex GraphWriter::parameter(ModuleIndex owner, std::string_view name, std::vector<std::int64_t> shape, bool expert) {
+  Parameter added;
+  const auto& path = graph_.modules[owner].path;
+  added.name.reserve(path.size() + name.size() + 1);
+  if (!path.empty()) {
+    added.name = path;
+    added.name += '.';
+  }
+  added.name += name;
+  added.shape = std::move(shape);
+  added.module = owner;
+  added.expert = expert;
+  graph_.parameters.push_back(std::move(added));
+  const auto index = static_cast<ParameterIndex>(graph_.parameters.size() - 1);
+  graph_.modules[owner].parameters.push_back(index);
+  return index;
+}
+
+Linear GraphWriter::linear(ModuleIndex parent, std::string_view name, std::int64_t in, std::int64_t out, bool bias) {
+  Linear layer;
+  layer.module = path(parent, name, config_.transposed_linear ? "Conv1D" : "Linear");
+  layer.in = in;
+  layer.out = out;
+  layer.weight = parameter(layer.module, "weight",
+                           config_.transposed_linear ? std::vector{in, out} : std::vector{out, in});
+  if (bias) layer.bias = parameter(layer.module, "bias", {out});
+  return layer;
+}
+
+Norm GraphWriter::norm(ModuleIndex parent, std::string_view name, NormKind kind, std::int64_t width) {
+  Norm layer;
+  layer.module = path(parent, name, kind == NormKind::kRms ? "RMSNorm" : "LayerNorm");
+  layer.kind = kind;
+  layer.width = width;
+  if (kind != NormKind::kLayerNoParameters) layer.parameters.push_back(parameter(layer.module, "weight", {width}));
+  if (kind == NormKind::kLayer) layer.parameters.push_back(parameter(layer.module, "bias", {width}));
+  return layer;
+}
+
+TensorIndex GraphWriter::tensor(std::string_view name, std::int64_t numel, Dtype dtype, bool differentiable, bool logits) {
+  graph_.tensors.push_back({name, numel, dtype, differentiable, logits});
+  producer_.push_back(kNoIndex);
+  return static_cast<TensorIndex>(graph_.tensors.size() - 1);
+}
+
+void GraphWriter::add(Op op) {
+  const auto index = static_cast<OpIndex>(add_vertex(graph_.ops));
+  for (const auto input : op.inputs) {
+    if (producer_[input] != kNoIndex) add_edge(producer_[input], index, input, graph_.ops);
+  }
+  for (const auto output : op.outputs) producer_[output] = index;
+  graph_.ops[index] = std::move(op);
+}
+
+MemoryShape GraphWriter::memory(MemoryKernel kind, std::int64_t read, std::int64_t written, std::int32_t launches) const {
+  return {kind, Bytes(read), Bytes(written), launches};
+}
+
+TensorIndex GraphWriter::apply(const Linear& layer, TensorIndex x, std::int64_t tokens, std::string_view label, bool logits) {
+  const auto storage = options_.compute_storage();
+  const auto y = tensor(label, tokens * layer.out, storage, true, logits);
+  Op op;
+  op.kind = OpKind::kMatmul;
+  op.label = label;
+  op.module = layer.module;
+  op.inputs = {x};
+  op.outputs = {y};
+  op.saved = {x};
+  op.parameters = {layer.weight};
+  // The head stays in the storage dtype under fp8 recipes (torchao and Transformer Engine leave it out).
+  const auto dtype = logits ? storage : options_.compute;
+  op.forward = {MatmulShape{1, tokens, layer.out, layer.in, dtype, storage, MatmulLayout::kForward, false}};
+  op.backward = {
+      {MatmulShape{1, tokens, layer.in, layer.out, dtype, storage, MatmulLayout::kDataGradient, false}, false},
+      {MatmulShape{1, layer.out, layer.in, tokens, dtype, options_.weight_gradient, MatmulLayout::kWeightGradient, false},
+       true}};
+  if (layer.bias != kNoIndex) {
+    op.parameters.push_back(layer.bias);
+    op.backward.push_back(
+        {memory(MemoryKernel::kReduction, element_ * tokens * layer.out, element_ * layer.out), true});
+  }
+  add(std::move(op));
+  return y;
+}
+
+TensorIndex GraphWriter::apply(const Norm& layer, TensorIndex x, std::int64_t tokens, std::string_view label) {
+  const auto numel = tokens * layer.width;
+  const auto y = activation("normalized", numel);
+  Op op;
+  op.kind = OpKind::kNorm;
+  op.label = label;
+  op.module = layer.module;
+  op.inputs = {x};
+  op.outputs = {y};
+  op.parameters = layer.parameters;
+  // One statistic per row; heads normalised one by one have a row each, a negligible difference that is left out.
+  const auto statistics = tensor("rstd", tokens, Dtype::kFp32, false);
+  // Before PyTorch 2.9 eager RMSNorm is a chain of elementwise kernels in fp32 (aten native/layer_norm.cpp).
+  const bool composite = layer.kind == NormKind::kRms && !fuses_ && options_.torch < TorchVersion{2, 9};
+  if (composite) {
+    const auto upcast = tensor("norm_input_fp32", numel, Dtype::kFp32, false);
+    const auto unit = tensor("norm_unit", numel, options_.compute_storage(), false);
+    op.saved = {upcast, statistics, unit};
+    // cast (2+4), square (4+4), mean (4), multiply by rstd (4+4), cast (4+2), multiply by weight (2+2)
+    op.forward = {memory(MemoryKernel::kNorm, 20 * numel, 16 * numel, 7)};
+    // Their backwards: weight (2+2, and 4 for its gradient), cast (2+4), product (8+8), mean and square (8+8), sum (8+4), cast (4+2)
+    op.backward = {{memory(MemoryKernel::kNorm, 34 * numel, 28 * numel, 10), false},
+                   {memory(MemoryKernel::kReduction, 2 * element_ * numel, element_ * layer.width, 2), true}};
+  } else {
+    op.saved = {x, statistics};
+    if (layer.kind != NormKind::kRms) op.saved.push_back(tensor("mean", tokens, Dtype::kFp32, false));
+    // Compilers fold the residual add in front of the norm into it: one more tensor in and out.
+    const auto folded = fuses_ ? element_ * numel : 0;
+    op.forward = {memory(MemoryKernel::kNorm, element_ * numel + folded, element_ * numel + folded)};
+    op.backward = {{memory(MemoryKernel::kNorm, 2 * element_ * numel + folded, element_ * numel), false}};
+    if (!layer.parameters.empty()) {
+      op.backward.push_back({memory(MemoryKernel::kReduction, 2 * element_ * numel, element_ * layer.width), true});
+    }
+  }
+  add(std::move(op));
+  return y;
+}
+
+TensorIndex GraphWriter::residual(ModuleIndex at, TensorIndex a, TensorIndex b, std::int64_t numel) {
+  const auto y = activation("residual", numel);
+  Op op;
+  op.kind = OpKind::kResidualAdd;
+  op.label = "residual";
+  op.module = at;
+  op.inputs = {a, b};
+  op.outputs = {y};
+  if (!fuses_) op.forward = {memory(MemoryKernel::kElementwise, 2 * element_ * numel, element_ * numel)};
+  op.gradient_passthrough = true;
+  add(std::move(op));
+  return y;
+}
+
+TensorIndex GraphWriter::embedding(ModuleIndex at, ParameterIndex table, TensorIndex ids, std::int64_t tokens,
+                                   std::int64_t rows, std::int64_t width, std::string_view label) {
+  const auto numel = tokens * width;
+  const auto y = activation(label, numel);
+  Op op;
+  op.kind = OpKind::kEmbedding;
+  op.label = label;
+  op.module = at;
+  op.inputs = {ids};
+  op.outputs = {y};
+  op.saved = {ids};
+  op.parameters = {table};
+  op.forward = {memory(MemoryKernel::kEmbedding, element_ * numel, element_ * numel)};
+  // The dense gradient of the whole table is zeroed, then rows are added.
+  op.backward = {{memory(MemoryKernel::kEmbedding, 2 * element_ * numel, element_ * (numel + rows * width), 2), true}};
+  add(std::move(op));
+  return y;
+}
+
+TensorIndex GraphWriter::add_positions(ModuleIndex at, ParameterIndex table, TensorIndex x, std::int64_t tokens,
+                                       std::int64_t width) {
+  const auto numel = tokens * width;
+  const auto y = activation("positioned", numel);
+  Op op;
+  op.kind = OpKind::kEmbedding;
+  op.label = "positions";
+  op.module = at;
+  op.inputs = {x};
+  op.outputs = {y};
+  op.parameters = {table};
+  op.forward = {memory(MemoryKernel::kElementwise, 2 * element_ * numel, element_ * numel)};
+  op.backward = {{memory(MemoryKernel::kReduction, element_ * numel, element_ * numel), true}};
+  add(std::move(op));
+  return y;
+}
+
+TensorIndex GraphWriter::pointwise(ModuleIndex at, OpKind kind, std::string_view label, std::vector<TensorIndex> inputs,
+                                   std::int64_t numel, std::vector<TensorIndex> saved, MemoryShape forward,
+                                   MemoryShape backward) {
+  const auto y = activation(label, numel);
+  Op op;
+  op.kind = kind;
+  op.label = label;
+  op.module = at;
+  op.inputs = std::move(inputs);
+  op.outputs = {y};
+  op.saved = std::move(saved);
+  op.forward = {forward};
+  op.backward = {{backward, false}};
+  add(std::move(op));
+  return y;
+}
+
+TensorIndex GraphWriter::rotary(ModuleIndex at, TensorIndex x, std::int64_t numel, std::string_view label) {
+  // Eager: to fp32 (2+4), complex product (4+4), back (4+2). The tables are small and shared.
+  const auto shape = fuses_ ? memory(MemoryKernel::kElementwise, element_ * numel, element_ * numel)
+                            : memory(MemoryKernel::kElementwise, 10 * numel, 10 * numel, 3);
+  return pointwise(at, OpKind::kRotary, label, {x}, numel, {}, shape, shape);
+}
+
+TensorIndex GraphWriter::dropout(ModuleIndex at, TensorIndex x, std::int64_t numel, std::string_view label) {
+  if (config_.dropout <= 0.0) return x;
+  const auto mask = tensor("dropout_mask", numel, Dtype::kBool, false);
+  return pointwise(at, OpKind::kDropout, label, {x}, numel, {mask},
+                   memory(MemoryKernel::kElementwise, element_ * numel, (element_ + 1) * numel),
+                   memory(MemoryKernel::kElementwise, (element_ + 1) * numel, element_ * numel));
+}
+
+TensorIndex GraphWriter::act(ModuleIndex at, TensorIndex x, std::int64_t numel) {
+  return pointwise(at, OpKind::kActivation, "activation", {x}, numel, {x},
+                   memory(MemoryKernel::kElementwise, element_ * numel, element_ * numel),
+                   memory(MemoryKernel::kElementwise, 2 * element_ * numel, element_ * numel));
+}
+
+TensorIndex GraphWriter::gated_act(ModuleIndex at, TensorIndex gate, TensorIndex up, std::int64_t numel) {
+  if (fuses_) {
+    return pointwise(at, OpKind::kGatedActivation, "gated_activation", {gate, up}, numel, {gate, up},
+                     memory(MemoryKernel::kElementwise, 2 * element_ * numel, element_ * numel),
+                     memory(MemoryKernel::kElementwise, 3 * element_ * numel, 2 * element_ * numel));
+  }
+  const auto activated = act(at, gate, numel);
+  return pointwise(at, OpKind::kGatedActivation, "gate_product", {activated, up}, numel, {activated, up},
+                   memory(MemoryKernel::kElementwise, 2 * element_ * numel, element_ * numel),
+                   memory(MemoryKernel::kElementwise, 4 * element_ * numel, 2 * element_ * numel, 2));
+}
+
+TensorIndex GraphWriter::unfused_attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
+                                           TensorIndex v) {
+  const auto batch = call.batch * call.heads;
+  const auto pairs = batch * call.q_length * call.kv_length;
+  const auto storage = options_.compute_storage();
+  const auto product = [&](TensorIndex left, TensorIndex right, std::int64_t m, std::int64_t n, std::int64_t inner,
+                           std::string_view label) {
+    const auto y = activation(label, batch * m * n);
+    Op op;
+    op.kind = OpKind::kMatmul;
+    op.label = label;
+    op.module = at;
+    op.inputs = {left, right};
+    op.outputs = {y};
+    op.saved = {left, right};
+    op.forward = {MatmulShape{batch, m, n, inner, storage, storage, MatmulLayout::kForward, false}};
+    op.backward = {
+        {MatmulShape{batch, m, inner, n, storage, storage, MatmulLayout::kDataGradient, false}, false},
+        {MatmulShape{batch, inner, n, m, storage, storage, MatmulLayout::kDataGradient, false}, false}};
+    add(std::move(op));
+    return y;
+  };
+  const auto scores = product(q, k, call.q_length, call.kv_length, call.head_dim, "scores");
+  const auto probabilities = activation("probabilities", pairs);
+  Op softmax;
+  softmax.kind = OpKind::kSoftmax;
+  softmax.label = "softmax";
+  softmax.module = at;
+  softmax.inputs = {scores};
+  softmax.outputs = {probabilities};
+  softmax.saved = {probabilities};
+  // Megatron fuses scale, mask and softmax; eager scales, masks and normalises in turn.
+  const std::int32_t passes = is_megatron(options_.stack) ? 1 : 3;
+  softmax.forward = {memory(MemoryKernel::kSoftmax, passes * element_ * pairs, passes * element_ * pairs, passes)};
+  softmax.backward = {
+      {memory(MemoryKernel::kSoftmax, (passes + 1) * element_ * pairs, passes * element_ * pairs, passes), false}};
+  add(std::move(softmax));
+  const auto dropped = dropout(at, probabilities, pairs, "attention_dropout");
+  return product(dropped, v, call.q_length, call.v_head_dim, call.kv_length, "context");
+}
+
+TensorIndex GraphWriter::attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k, TensorIndex v) {
+  const auto implementation = options_.attention;
+  const auto kv_tokens = call.batch * call.kv_length;
+  auto kv_heads = call.kv_heads;
+  // Plain SDPA and unfused attention see k and v repeated for every query head; flash kernels take the few as they are.
+  const bool repeats = implementation == AttentionImplementation::kSdpa || implementation == AttentionImplementation::kUnfused;
+  if (repeats && kv_heads < call.heads) {
+    const auto repeat = [&](TensorIndex x, std::int64_t width, std::string_view label) {
+      const auto few = element_ * kv_tokens * call.kv_heads * width;
+      const auto many = element_ * kv_tokens * call.heads * width;
+      return pointwise(at, OpKind::kElementwise, label, {x}, kv_tokens * call.heads * width, {},
+                       memory(MemoryKernel::kCopy, few, many), memory(MemoryKernel::kReduction, many, few));
+    };
+    k = repeat(k, call.head_dim, "repeat_k");
+    v = repeat(v, call.v_head_dim, "repeat_v");
+    kv_heads = call.heads;
+  }
+  if (implementation == AttentionImplementation::kUnfused) return unfused_attention(at, call, q, k, v);
+  const auto q_tokens = call.batch * call.q_length;
+  const auto out = activation("attention", q_tokens * call.heads * call.v_head_dim);
+  const auto logsumexp = tensor("logsumexp", q_tokens * call.heads, Dtype::kFp32, false);
+  AttentionShape shape;
+  shape.batch = call.batch;
+  shape.heads = call.heads;
+  shape.kv_heads = kv_heads;
+  shape.q_length = call.q_length;
+  shape.kv_length = call.kv_length;
+  shape.head_dim = call.head_dim;
+  shape.v_head_dim = call.v_head_dim;
+  shape.window = call.window;
+  shape.dtype = options_.compute_storage();
+  shape.implementation = implementation;
+  shape.causal = call.causal;
+  Op op;
+  op.kind = OpKind::kAttention;
+  op.label = "attention";
+  op.module = at;
+  op.inputs = {q, k, v};
+  op.outputs = {out};
+  op.saved = {q, k, v, out, logsumexp};
+  op.forward = {shape};
+  shape.backward = true;
+  op.backward = {{shape, false}};
+  // FlashAttention-2's backward accumulates dq in fp32 and keeps a row sum per head.
+  op.backward_workspace = Bytes(4 * q_tokens * call.heads * (call.head_dim + 1));
+  add(std::move(op));
+  return out;
+}
+
+void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab) {
+  const auto numel = tokens * vocab;
+  const auto upcast = tensor("logits_fp32", numel, Dtype::kFp32, true, true);
+  Op cast;
+  cast.kind = OpKind::kCast;
+  cast.label = "logits_float";
+  cast.inputs = {logits};
+  cast.outputs = {upcast};
+  cast.forward = {memory(MemoryKernel::kCast, element_ * numel, 4 * numel)};
+  cast.backward = {{memory(MemoryKernel::kCast, 4 * numel, element_ * numel), false}};
+  add(std::move(cast));
+  const auto labels = tensor("labels", tokens, Dtype::kInt64, false);
+  const auto mask = tensor("target_mask", tokens, Dtype::kBool, false);
+  const auto loss = tensor("loss", tokens, Dtype::kFp32);
+  Op op;
+  op.kind = OpKind::kCrossEntropy;
+  op.label = "cross_entropy";
+  op.inputs = {upcast, labels};
+  op.outputs = {loss};
+  op.saved = {upcast, labels, mask};  // the fp32 logits become the softmax in place, and later the gradient
+  op.inplace_gradient = true;
+  op.forward = {memory(MemoryKernel::kSoftmax, 16 * numel, 12 * numel, 5)};
+  op.backward = {{memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel, 2), false}};
+  add(std::move(op));
+}
+
+void GraphWriter::cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab) {
+  if (is_megatron(options_.stack)) {
+    megatron_cross_entropy(logits, tokens, vocab);
+    return;
+  }
+  const auto numel = tokens * vocab;
+  const auto labels = tensor("labels", tokens, Dtype::kInt64, false);
+  Op op;
+  op.kind = OpKind::kCrossEntropy;
+  op.label = "cross_entropy";
+  if (options_.stack == SoftwareStack::kTorchCompile) {
+    // The compiled loss keeps the logits as they are and two statistics per row; fp32 lives in registers only.
+    const auto loss = tensor("loss", 1, Dtype::kFp32);
+    const auto statistics = tensor("row_statistics", 2 * tokens, Dtype::kFp32, false);
+    op.inputs = {logits, labels};
+    op.outputs = {loss};
+    op.saved = {logits, labels, statistics};
+    op.forward = {memory(MemoryKernel::kSoftmax, 2 * element_ * numel, 8 * tokens, 3)};
+    op.backward = {{memory(MemoryKernel::kSoftmax, element_ * numel, element_ * numel), false}};
+    add(std::move(op));
+    return;
+  }
+  const auto upcast = tensor("logits_fp32", numel, Dtype::kFp32, true, true);
+  Op cast;
+  cast.kind = OpKind::kCast;
+  cast.label = "logits_float";
+  cast.inputs = {logits};
+  cast.outputs = {upcast};
+  cast.forward = {memory(MemoryKernel::kCast, element_ * numel, 4 * numel)};
+  cast.backward = {{memory(MemoryKernel::kCast, 4 * numel, element_ * numel), false}};
+  add(std::move(cast));
+  const auto log_softmax = tensor("log_softmax", numel, Dtype::kFp32, true, true);
+  Op softmax;
+  softmax.kind = OpKind::kSoftmax;
+  softmax.label = "log_softmax";
+  softmax.inputs = {upcast};
+  softmax.outputs = {log_softmax};
+  softmax.saved = {log_softmax};
+  softmax.forward = {memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel)};
+  softmax.backward = {{memory(MemoryKernel::kSoftmax, 8 * numel, 4 * numel), false}};
+  add(std::move(softmax));
+  const auto loss = tensor("loss", 1, Dtype::kFp32);
+  op.inputs = {log_softmax, labels};
+  op.outputs = {loss};
+  op.saved = {labels};
+  op.forward = {memory(MemoryKernel::kReduction, 12 * tokens, 4)};
+  op.backward = {{memory(MemoryKernel::kElementwise, 12 * tokens, 4 * numel, 2), false}};
+  add(std::move(op));
+}
+
+void GraphWriter::fused_linear_cross_entropy(const Linear& head, TensorIndex x, std::int64_t tokens) {
+  constexpr std::int64_t kChunks = 8;
+  const auto storage = options_.compute_storage();
+  const auto labels = tensor("labels", tokens, Dtype::kInt64, false);
+  const auto loss = tensor("loss", 1, Dtype::kFp32);
+  const auto input_gradient = tensor("head_input_gradient", tokens * head.in, storage, false);
+  Op op;
+  op.kind = OpKind::kCrossEntropy;
+  op.label = "linear_cross_entropy";
+  op.module = head.module;
+  op.inputs = {x, labels};
+  op.outputs = {loss};
+  op.saved = {input_gradient};
+  op.parameters = {head.weight};
+  const auto chunk = ceil_div(tokens, kChunks);
+  for (std::int64_t i = 0; i < kChunks; ++i) {  // gradients are formed chunk by chunk in forward
+    op.forward.emplace_back(MatmulShape{1, chunk, head.out, head.in, storage, storage, MatmulLayout::kForward, false});
+    op.forward.emplace_back(memory(MemoryKernel::kSoftmax, 3 * element_ * chunk * head.out, 2 * element_ * chunk * head.out, 2));
+    op.forward.emplace_back(MatmulShape{1, chunk, head.in, head.out, storage, storage, MatmulLayout::kDataGradient, false});
+    op.forward.emplace_back(MatmulShape{1, head.out, head.in, chunk, storage, options_.weight_gradient, MatmulLayout::kWeightGradient, false});
+  }
+  // Per logit of a chunk: bf16 logits, fp32 log-softmax and gradients (12 B, as the unchunked loss peaks).
+  op.forward_workspace = Bytes(12 * chunk * head.out);
+  op.backward = {{memory(MemoryKernel::kElementwise, element_ * tokens * head.in, element_ * tokens * head.in), false},
+                 {memory(MemoryKernel::kElementwise, element_ * head.in * head.out, element_ * head.in * head.out), true}};
+  add(std::move(op));
+}
+
+ModelGraph GraphWriter::take(std::int64_t tokens) {
+  graph_.tokens = tokens;
+  graph_.active_parameters = graph_.parameter_count();
+  if (config_.moe) {
+    std::int64_t routed = 0;
+    for (const auto& parameter : graph_.parameters) {
+      if (parameter.expert) routed += parameter.numel();
+    }
+    graph_.active_parameters -= routed - routed / config_.moe->experts * config_.moe->top_k;
+  }
+  return std::move(graph_);
+}
+
+}  // namespace shardsim
