@@ -41,6 +41,8 @@ struct CollectiveCost {
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::kNone;
   CollectiveProtocol protocol = CollectiveProtocol::kNone;
   std::int32_t channels = 0;  ///< SMs held
+  /// Of a rank's port into the scale-up fabric at full speed, relative to what one ring can drive.
+  double scale_up_fraction = 0.0;
 };
 
 /// nccl-tests' size of a collective: the full buffer (all-gather: output; reduce-scatter: input).
@@ -48,15 +50,21 @@ struct CollectiveCost {
 /// busbw / algbw of nccl-tests (doc/PERFORMANCE.md).
 [[nodiscard]] double bus_factor(CollectiveOp op, std::int64_t ranks);
 
-/// Turns work into time on one hardware profile and software stack. Total and pure.
+/// Turns work into time on one hardware profile and software stack. Total and pure. Requires that the
+/// profile's calibration holds every name of required_constants() (cost/constants.h).
 class CostModel {
  public:
-  CostModel(const HardwareProfile& profile, SoftwareStack stack);
+  /// `torch` decides what scaled_dot_product_attention dispatches to.
+  CostModel(const HardwareProfile& profile, SoftwareStack stack, TorchVersion torch = {});
 
   [[nodiscard]] Cost kernel(const KernelShape& shape) const;
+  /// The fastest legal (algorithm, protocol) on the route; nothing for a group of one.
+  /// `size`: nccl-tests' convention; `aligned`: per-rank pieces are multiples of 16 bytes.
   [[nodiscard]] CollectiveCost collective(CollectiveOp op, Bytes size, Dtype dtype, const GroupRoute& route,
                                           bool aligned = true) const;
+  /// Over the GPU's host link (PCIe or C2C), by the copy engine.
   [[nodiscard]] Cost copy(const CopyWork& work) const;
+  /// CPU time of one action; a CPU Adam has the node's rate divided by the GPUs that share the node.
   [[nodiscard]] Seconds host(const HostWork& work) const;
   /// CPU time to issue the kernels of `shape` (launches x per-launch cost of the stack).
   [[nodiscard]] Seconds launch_overhead(const Work& work) const;
@@ -66,6 +74,7 @@ class CostModel {
  private:
   HardwareProfile profile_;
   SoftwareStack stack_;
+  TorchVersion torch_;
 };
 
 }  // namespace shardsim

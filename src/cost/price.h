@@ -10,6 +10,9 @@ namespace shardsim {
 
 /// Puts times and demands on every task. Each distinct work is priced once.
 ///
+/// Tasks that stand for several instructions (segments) take the sum of their times and the time-weighted
+/// mean of their demands.
+///
 /// Resources: for each played rank its SMs (capacity 1), memory bandwidth (1), scale-up port, network share
 /// and host link. Kernels share SMs and memory bandwidth; collectives hold the SMs of their channels and
 /// share memory bandwidth and links.

@@ -1,0 +1,39 @@
+#include <unistd.h>
+
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/check.h"
+#include "cli/command.h"
+
+namespace {
+
+std::filesystem::path executable_path(const char* name) {
+  std::error_code error;
+  auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::absolute(name, error) : path;
+}
+
+int report_bug(const char* what) {
+  std::cerr << "shardsim: internal error: " << what
+            << "\nThis is a bug in shardsim, not in your input. Please report it with the command and the run file.\n";
+  return shardsim::kBug;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool out_is_terminal = isatty(STDOUT_FILENO) != 0;
+  const bool err_is_terminal = isatty(STDERR_FILENO) != 0;
+  const shardsim::Console console{std::cout,         std::cerr,       {out_is_terminal}, {err_is_terminal},
+                                  err_is_terminal, executable_path(argv[0])};
+  try {
+    return shardsim::run_command_line(std::vector<std::string>(argv + 1, argv + argc), console);
+  } catch (const std::exception& error) {
+    return report_bug(error.what());
+  }
+}

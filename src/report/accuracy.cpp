@@ -1,0 +1,180 @@
+#include "report/accuracy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/text.h"
+#include "report/table.h"
+
+namespace shardsim {
+namespace {
+
+constexpr const char* kOverall = "overall";
+
+std::string signed_percent(double error) {
+  return fmt::format("{:+.1f} %", error * 100.0);
+}
+
+std::vector<std::string> statistics_cells(const ErrorStatistics& errors) {
+  if (errors.count == 0) return {"0", "-", "-", "-", "-", "-"};
+  const auto cell = [](double value) { return fmt::format("{:.1f}", value * 100.0); };
+  return {fmt::format("{}", errors.count),
+          cell(errors.median),
+          cell(errors.mean),
+          cell(errors.p90),
+          cell(errors.worst),
+          fmt::format("{:+.1f}", errors.bias * 100.0)};
+}
+
+Datum statistics_document(const ErrorStatistics& errors) {
+  return Record{{"count", errors.count}, {"median", errors.median}, {"mean", errors.mean},
+                {"p90", errors.p90},     {"worst", errors.worst},   {"bias", errors.bias}};
+}
+
+Datum group_document(const AccuracyGroup& group) {
+  return Record{{"runs", group.runs},
+                {"skipped", group.skipped},
+                {"step_time", statistics_document(group.step_time)},
+                {"memory", statistics_document(group.memory)}};
+}
+
+Datum row_document(const AccuracyRow& row) {
+  Record record{{"id", row.id}, {"source", row.source}};
+  if (row.step_time) {
+    record.emplace_back("step_time", Record{{"predicted_s", row.step_time->predicted},
+                                            {"measured_s", row.step_time->measured},
+                                            {"error", row.step_time->error()}});
+  }
+  if (row.memory) {
+    record.emplace_back("memory", Record{{"kind", row.memory_kind},
+                                         {"predicted_bytes", row.memory->predicted},
+                                         {"measured_bytes", row.memory->measured},
+                                         {"error", row.memory->error()}});
+  }
+  if (!row.skipped.empty()) record.emplace_back("skipped", row.skipped);
+  return record;
+}
+
+double largest_error(const AccuracyRow& row) {
+  return std::max(row.step_time ? std::abs(row.step_time->error()) : -1.0,
+                  row.memory ? std::abs(row.memory->error()) : -1.0);
+}
+
+std::string format_groups(const std::vector<AccuracyGroup>& groups) {
+  Table table;
+  table.header = {"source", "runs",   "skipped",  "step",   "median %", "mean %",  "p90 %", "worst %",
+                  "bias %", "memory", "median %", "mean %", "p90 %",    "worst %", "bias %"};
+  table.align.assign(table.header.size(), Align::kRight);
+  table.align.front() = Align::kLeft;
+  for (const auto& group : groups) {
+    std::vector<std::string> row{group.source, fmt::format("{}", group.runs),
+                                 fmt::format("{}", group.skipped)};
+    for (const auto* statistics : {&group.step_time, &group.memory}) {
+      for (auto& cell : statistics_cells(*statistics)) row.push_back(std::move(cell));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return format_table(table);
+}
+
+std::string format_worst(std::vector<AccuracyRow> rows, std::size_t worst) {
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return largest_error(a) > largest_error(b); });
+  Table table;
+  table.header = {"run", "step predicted", "measured", "error", "memory predicted", "measured", "error"};
+  table.align.assign(table.header.size(), Align::kRight);
+  table.align.front() = Align::kLeft;
+  for (const auto& row : rows) {
+    if (table.rows.size() == worst || largest_error(row) < 0.0) break;
+    std::vector<std::string> cells{row.id, "", "", "", "", "", ""};
+    if (row.step_time) {
+      cells[1] = format_seconds(Seconds(row.step_time->predicted));
+      cells[2] = format_seconds(Seconds(row.step_time->measured));
+      cells[3] = signed_percent(row.step_time->error());
+    }
+    if (row.memory) {
+      cells[4] = format_bytes(Bytes(std::llround(row.memory->predicted)));
+      cells[5] = format_bytes(Bytes(std::llround(row.memory->measured)));
+      cells[6] = signed_percent(row.memory->error());
+    }
+    table.rows.push_back(std::move(cells));
+  }
+  return table.rows.empty() ? "" : "\nworst runs\n" + format_table(table);
+}
+
+std::string format_skipped(const std::vector<AccuracyRow>& rows) {
+  std::map<std::string, int> reasons;
+  for (const auto& row : rows) {
+    if (!row.skipped.empty()) ++reasons[row.skipped];
+  }
+  Table table{{"runs", "reason"}, {Align::kRight, Align::kLeft}, {}};
+  for (const auto& [reason, count] : reasons) table.rows.push_back({fmt::format("{}", count), reason});
+  return reasons.empty() ? "" : "\nskipped\n" + format_table(table);
+}
+
+}  // namespace
+
+ErrorStatistics error_statistics(const std::vector<double>& errors) {
+  ErrorStatistics result;
+  if (errors.empty()) return result;
+  std::vector<double> sizes;
+  for (const double error : errors) sizes.push_back(std::abs(error));
+  std::sort(sizes.begin(), sizes.end());
+  const auto count = static_cast<double>(errors.size());
+  result.count = static_cast<std::int64_t>(errors.size());
+  result.mean = std::accumulate(sizes.begin(), sizes.end(), 0.0) / count;
+  result.bias = std::accumulate(errors.begin(), errors.end(), 0.0) / count;
+  result.median = (sizes[(sizes.size() - 1) / 2] + sizes[sizes.size() / 2]) / 2.0;
+  result.p90 = sizes[static_cast<std::size_t>(std::ceil(0.9 * count)) - 1];
+  result.worst = sizes.back();
+  return result;
+}
+
+std::vector<AccuracyGroup> accuracy_groups(const std::vector<AccuracyRow>& rows) {
+  std::vector<std::string> sources;
+  for (const auto& row : rows) {
+    if (std::find(sources.begin(), sources.end(), row.source) == sources.end()) sources.push_back(row.source);
+  }
+  sources.emplace_back(kOverall);
+  std::vector<AccuracyGroup> groups;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    AccuracyGroup group;
+    group.source = sources[i];
+    std::vector<double> step_errors;
+    std::vector<double> memory_errors;
+    for (const auto& row : rows) {
+      if (i + 1 < sources.size() && row.source != group.source) continue;
+      ++group.runs;
+      if (!row.skipped.empty()) ++group.skipped;
+      if (row.step_time) step_errors.push_back(row.step_time->error());
+      if (row.memory) memory_errors.push_back(row.memory->error());
+    }
+    group.step_time = error_statistics(step_errors);
+    group.memory = error_statistics(memory_errors);
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+Datum accuracy_document(const std::vector<AccuracyRow>& rows) {
+  List runs;
+  for (const auto& row : rows) runs.emplace_back(row_document(row));
+  const auto groups = accuracy_groups(rows);
+  Record sources;
+  for (std::size_t i = 0; i + 1 < groups.size(); ++i) {
+    sources.emplace_back(groups[i].source, group_document(groups[i]));
+  }
+  return Record{
+      {"runs", std::move(runs)},
+      {"summary", Record{{kOverall, group_document(groups.back())}, {"sources", std::move(sources)}}}};
+}
+
+std::string format_accuracy(const std::vector<AccuracyRow>& rows, std::size_t worst) {
+  return format_groups(accuracy_groups(rows)) + format_worst(rows, worst) + format_skipped(rows);
+}
+
+}  // namespace shardsim
