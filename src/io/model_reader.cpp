@@ -21,7 +21,8 @@ namespace {
 using nlohmann::json;
 using Keys = std::initializer_list<const char*>;
 
-constexpr std::int64_t kLargestSize = 1'000'000'000;  // of any one dimension: far beyond every published model
+constexpr std::int64_t kLargestSize =
+    1'000'000'000;  // of any one dimension: far beyond every published model
 constexpr std::int64_t kMostLayers = 100'000;
 
 /// Reads one object; remembers what is wrong and which keys were asked for.
@@ -45,11 +46,13 @@ class ConfigFields {
   }
   [[nodiscard]] bool has(Keys keys) { return find(keys) != nullptr; }
 
-  [[nodiscard]] std::optional<std::int64_t> maybe_size(Keys keys, std::int64_t least = 1, std::int64_t most = kLargestSize) {
+  [[nodiscard]] std::optional<std::int64_t> maybe_size(Keys keys, std::int64_t least = 1,
+                                                       std::int64_t most = kLargestSize) {
     const auto* value = find(keys);
     if (value == nullptr) return std::nullopt;
     if (const auto number = integer(*value); number && *number >= least && *number <= most) return number;
-    complain(last_key_, "bad value", fmt::format("an integer from {} to {}", least, most), quote_json(*value));
+    complain(last_key_, "bad value", fmt::format("an integer from {} to {}", least, most),
+             quote_json(*value));
     return std::nullopt;
   }
   [[nodiscard]] std::int64_t size(Keys keys, std::int64_t least = 1, std::int64_t most = kLargestSize) {
@@ -80,7 +83,8 @@ class ConfigFields {
   [[nodiscard]] double number_or(Keys keys, double otherwise, double least, double most) {
     const auto* value = find(keys);
     if (value == nullptr) return otherwise;
-    if (value->is_number() && value->get<double>() >= least && value->get<double>() <= most) return value->get<double>();
+    if (value->is_number() && value->get<double>() >= least && value->get<double>() <= most)
+      return value->get<double>();
     complain(last_key_, "bad value", fmt::format("a number from {} to {}", least, most), quote_json(*value));
     return otherwise;
   }
@@ -98,14 +102,16 @@ class ConfigFields {
       errors_->push_back({file_, pointer_ + "/" + key, "unknown key", "", "", suggest(key, asked_)});
     }
   }
-  void complain(const std::string& key, std::string problem, std::string expected, std::string found, std::string hint = "") {
-    errors_->push_back({file_, key.empty() ? pointer_ : pointer_ + "/" + key, std::move(problem), std::move(expected),
-                        std::move(found), std::move(hint)});
+  void complain(const std::string& key, std::string problem, std::string expected, std::string found,
+                std::string hint = "") {
+    errors_->push_back({file_, key.empty() ? pointer_ : pointer_ + "/" + key, std::move(problem),
+                        std::move(expected), std::move(found), std::move(hint)});
   }
 
  private:
   static std::optional<std::int64_t> integer(const json& value) {
-    if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) return std::nullopt;
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
+      return std::nullopt;
     if (value.is_number_integer()) return value.get<std::int64_t>();
     if (value.is_number_float()) {
       const double number = value.get<double>();
@@ -128,7 +134,8 @@ class ConfigFields {
 };
 
 Activation activation_named(std::string_view name) {
-  if (name.find("relu2") != std::string_view::npos || name.find("squared") != std::string_view::npos) return Activation::kSquaredRelu;
+  if (name.find("relu2") != std::string_view::npos || name.find("squared") != std::string_view::npos)
+    return Activation::kSquaredRelu;
   if (name.find("relu") != std::string_view::npos) return Activation::kRelu;
   if (name.find("gelu") != std::string_view::npos) return Activation::kGelu;
   return Activation::kSilu;
@@ -142,7 +149,9 @@ void read_usual_sizes(ConfigFields& f, ModelConfig& c) {
   c.kv_heads = f.size_or({"num_key_value_heads", "num_kv_heads", "n_head_kv"}, c.heads);
   c.head_dim = f.size_or({"head_dim"}, std::max<std::int64_t>(1, c.hidden / c.heads));
   c.vocab = f.size({"vocab_size", "padded_vocab_size"});
-  c.max_positions = f.size_or({"max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "model_max_length"}, 0);
+  c.max_positions = f.size_or(
+      {"max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "model_max_length"},
+      0);
 }
 
 /// RMSNorm, rotary, gated: the shape of Llama and its many relatives.
@@ -155,7 +164,9 @@ void read_llama(ConfigFields& f, ModelConfig& c) {
   c.mlp_bias = f.flag({"mlp_bias"}, false);
 }
 
-void read_window(ConfigFields& f, ModelConfig& c) { c.sliding_window = f.size_or({"sliding_window"}, 0); }
+void read_window(ConfigFields& f, ModelConfig& c) {
+  c.sliding_window = f.size_or({"sliding_window"}, 0);
+}
 
 void read_mistral(ConfigFields& f, ModelConfig& c) {
   read_llama(f, c);
@@ -257,7 +268,8 @@ void read_deepseek(ConfigFields& f, ModelConfig& c) {
   c.moe->shared_ffn_hidden = f.size_or({"n_shared_experts"}, 0, 0) * c.moe->ffn_hidden;
   c.moe->dense_layers = f.size_or({"first_k_dense_replace"}, 0, 0);
   c.moe->every = f.size_or({"moe_layer_freq"}, 1);
-  c.moe->correction_bias = f.text({"topk_method"}, c.model_type == "deepseek_v2" ? "greedy" : "noaux_tc") == "noaux_tc";
+  c.moe->correction_bias =
+      f.text({"topk_method"}, c.model_type == "deepseek_v2" ? "greedy" : "noaux_tc") == "noaux_tc";
 }
 
 void read_llama4(ConfigFields& f, ModelConfig& c) {
@@ -513,7 +525,8 @@ bool architecture_has(ConfigFields& f, std::string_view part) {
 void read_bert(ConfigFields& f, ModelConfig& c) {
   read_gpt_like(f, c);
   c.family = ModelFamily::kBert;
-  constexpr std::int64_t kPaddingRows = 2;  // RoBERTa's table starts after the padding index and is stored in full
+  constexpr std::int64_t kPaddingRows =
+      2;  // RoBERTa's table starts after the padding index and is stored in full
   c.position_rows = c.max_positions > 0 ? c.max_positions : 512;
   c.token_types = f.size_or({"type_vocab_size"}, c.model_type == "bert" ? kPaddingRows : 1);
   c.pooler = !architecture_has(f, "MaskedLM");
@@ -529,7 +542,8 @@ void read_vit(ConfigFields& f, ModelConfig& c) {
   c.image_size = f.size_or({"image_size"}, 224);
   c.patch_size = f.size_or({"patch_size"}, 16);
   if (c.patch_size > c.image_size) {
-    f.complain("patch_size", "larger than the image", fmt::format("at most {}", c.image_size), std::to_string(c.patch_size));
+    f.complain("patch_size", "larger than the image", fmt::format("at most {}", c.image_size),
+               std::to_string(c.patch_size));
   }
   c.channels = f.size_or({"num_channels"}, 3);
   c.qkv_bias = f.flag({"qkv_bias"}, true);
@@ -567,7 +581,8 @@ void read_whisper(ConfigFields& f, ModelConfig& c) {
 }
 
 template <class T>
-T word_of(ConfigFields& f, const char* key, const std::vector<std::pair<const char*, T>>& words, T otherwise) {
+T word_of(ConfigFields& f, const char* key, const std::vector<std::pair<const char*, T>>& words,
+          T otherwise) {
   const auto name = f.text({key}, "");
   if (name.empty()) return otherwise;
   std::vector<std::string> known;
@@ -575,7 +590,8 @@ T word_of(ConfigFields& f, const char* key, const std::vector<std::pair<const ch
     if (name == word) return value;
     known.emplace_back(word);
   }
-  f.complain(key, "bad value", fmt::format("one of {}", fmt::join(known, ", ")), "\"" + name + "\"", suggest(name, known));
+  f.complain(key, "bad value", fmt::format("one of {}", fmt::join(known, ", ")), "\"" + name + "\"",
+             suggest(name, known));
   return otherwise;
 }
 
@@ -611,18 +627,23 @@ void read_neutral(ConfigFields& f, ModelConfig& c) {
   c.ffn_hidden = f.size_or({"ffn_hidden"}, 4 * c.hidden);
   c.vocab = f.size({"vocab"});
   c.positions = word_of<PositionKind>(f, "positions",
-                                      {{"rope", PositionKind::kRotary}, {"learned", PositionKind::kLearned},
-                                       {"alibi", PositionKind::kAlibi}, {"none", PositionKind::kNone}},
+                                      {{"rope", PositionKind::kRotary},
+                                       {"learned", PositionKind::kLearned},
+                                       {"alibi", PositionKind::kAlibi},
+                                       {"none", PositionKind::kNone}},
                                       PositionKind::kRotary);
   c.max_positions = f.size_or({"max_positions"}, 0);
   c.position_rows = c.max_positions;
   if (c.positions == PositionKind::kLearned && c.max_positions == 0) {
     f.complain("max_positions", "missing", "the rows of the learned position table, an integer >= 1", "");
   }
-  c.norm = word_of<NormKind>(f, "norm", {{"rmsnorm", NormKind::kRms}, {"layernorm", NormKind::kLayer}}, NormKind::kRms);
+  c.norm = word_of<NormKind>(f, "norm", {{"rmsnorm", NormKind::kRms}, {"layernorm", NormKind::kLayer}},
+                             NormKind::kRms);
   c.activation = word_of<Activation>(f, "activation",
-                                     {{"silu", Activation::kSilu}, {"gelu", Activation::kGelu},
-                                      {"relu", Activation::kRelu}, {"squared_relu", Activation::kSquaredRelu}},
+                                     {{"silu", Activation::kSilu},
+                                      {"gelu", Activation::kGelu},
+                                      {"relu", Activation::kRelu},
+                                      {"squared_relu", Activation::kSquaredRelu}},
                                      c.gated_mlp ? Activation::kSilu : Activation::kGelu);
   const bool bias = f.flag({"linear_bias"}, false);
   c.qkv_bias = f.flag({"qkv_bias"}, bias);
@@ -639,18 +660,54 @@ using FamilyReader = void (*)(ConfigFields&, ModelConfig&);
 
 const std::map<std::string, FamilyReader, std::less<>>& families() {
   static const std::map<std::string, FamilyReader, std::less<>> readers{
-      {"transformer", read_neutral}, {"llama", read_llama},         {"mistral", read_mistral},   {"mixtral", read_mixtral},
-      {"qwen2", read_qwen2},         {"qwen2_moe", read_qwen2_moe}, {"qwen3", read_qwen3},       {"qwen3_moe", read_qwen3_moe},
-      {"gemma", read_gemma},         {"gemma2", read_gemma2},       {"gemma3", read_gemma3},     {"gemma3_text", read_gemma3},
-      {"deepseek_v2", read_deepseek}, {"deepseek_v3", read_deepseek}, {"kimi_k2", read_deepseek}, {"llama4", read_llama4},
-      {"llama4_text", read_llama4},  {"gpt_oss", read_gpt_oss},     {"phi3", read_phi3},         {"phi", read_phi},
-      {"starcoder2", read_starcoder2}, {"stablelm", read_stablelm}, {"olmo", read_olmo},         {"olmo2", read_olmo2},
-      {"cohere", read_cohere},       {"granite", read_granite},     {"granitemoe", read_granite}, {"internlm", read_internlm},
-      {"internlm2", read_internlm},  {"baichuan", read_baichuan},   {"chatglm", read_chatglm},   {"gpt2", read_gpt2},
-      {"gpt_bigcode", read_gpt2},    {"gptj", read_gptj},           {"opt", read_opt},           {"bloom", read_bloom},
-      {"gpt_neox", read_neox},       {"falcon", read_falcon},       {"RefinedWeb", read_falcon}, {"RefinedWebModel", read_falcon},
-      {"mpt", read_mpt},             {"dbrx", read_dbrx},           {"mamba", read_mamba},       {"t5", read_t5},
-      {"bert", read_bert},           {"roberta", read_bert},        {"vit", read_vit},           {"whisper", read_whisper},
+      {"transformer", read_neutral},
+      {"llama", read_llama},
+      {"mistral", read_mistral},
+      {"mixtral", read_mixtral},
+      {"qwen2", read_qwen2},
+      {"qwen2_moe", read_qwen2_moe},
+      {"qwen3", read_qwen3},
+      {"qwen3_moe", read_qwen3_moe},
+      {"gemma", read_gemma},
+      {"gemma2", read_gemma2},
+      {"gemma3", read_gemma3},
+      {"gemma3_text", read_gemma3},
+      {"deepseek_v2", read_deepseek},
+      {"deepseek_v3", read_deepseek},
+      {"kimi_k2", read_deepseek},
+      {"llama4", read_llama4},
+      {"llama4_text", read_llama4},
+      {"gpt_oss", read_gpt_oss},
+      {"phi3", read_phi3},
+      {"phi", read_phi},
+      {"starcoder2", read_starcoder2},
+      {"stablelm", read_stablelm},
+      {"olmo", read_olmo},
+      {"olmo2", read_olmo2},
+      {"cohere", read_cohere},
+      {"granite", read_granite},
+      {"granitemoe", read_granite},
+      {"internlm", read_internlm},
+      {"internlm2", read_internlm},
+      {"baichuan", read_baichuan},
+      {"chatglm", read_chatglm},
+      {"gpt2", read_gpt2},
+      {"gpt_bigcode", read_gpt2},
+      {"gptj", read_gptj},
+      {"opt", read_opt},
+      {"bloom", read_bloom},
+      {"gpt_neox", read_neox},
+      {"falcon", read_falcon},
+      {"RefinedWeb", read_falcon},
+      {"RefinedWebModel", read_falcon},
+      {"mpt", read_mpt},
+      {"dbrx", read_dbrx},
+      {"mamba", read_mamba},
+      {"t5", read_t5},
+      {"bert", read_bert},
+      {"roberta", read_bert},
+      {"vit", read_vit},
+      {"whisper", read_whisper},
   };
   return readers;
 }
@@ -663,8 +720,9 @@ std::string canonical(const std::string& model_type) {
   return model_type;
 }
 
-/// Parameters of Llama 4's vision tower and projector: counted with the model, not simulated.
-std::int64_t llama4_vision_parameters(ConfigFields& v) {
+/// Parameters of Llama 4's vision tower, its adapter and the projector into the text model's width: counted
+/// with the model, not simulated.
+std::int64_t llama4_vision_parameters(ConfigFields& v, std::int64_t text_hidden) {
   const auto h = v.size({"hidden_size"});
   const auto ffn = v.size({"intermediate_size"});
   const auto layers = v.size({"num_hidden_layers"}, 1, kMostLayers);
@@ -676,14 +734,14 @@ std::int64_t llama4_vision_parameters(ConfigFields& v) {
   const auto patches = image / patch * (image / patch) + 1;
   const auto block = 4 * (h * h + h) + h * ffn + ffn + ffn * h + h + 4 * h;
   const auto embeddings = 3 * patch * patch * h + h + patches * h + 4 * h;
-  return layers * block + embeddings + ffn * in + out * in;
-  (void)vision_out;
+  return layers * block + embeddings + ffn * in + out * in + vision_out * text_hidden;
 }
 
 /// Upper bound of the parameters, to refuse sizes whose products would overflow.
 double parameter_estimate(const ModelConfig& c) {
   const auto h = static_cast<double>(c.hidden);
-  const auto width = static_cast<double>(std::max<std::int64_t>(1, c.heads)) * static_cast<double>(std::max<std::int64_t>(1, c.head_dim));
+  const auto width = static_cast<double>(std::max<std::int64_t>(1, c.heads)) *
+                     static_cast<double>(std::max<std::int64_t>(1, c.head_dim));
   double block = 4.0 * h * width + 3.0 * h * static_cast<double>(c.ffn_hidden);
   if (c.moe) block += 3.0 * h * static_cast<double>(c.moe->ffn_hidden) * static_cast<double>(c.moe->experts);
   return static_cast<double>(c.layers + c.decoder_layers) * block +
@@ -708,7 +766,8 @@ void check_consistency(ConfigFields& f, const ModelConfig& c) {
 
 /// "model_type", or what `architectures` says when it is absent.
 std::string model_type_of(const json& node) {
-  if (const auto type = node.find("model_type"); type != node.end() && type->is_string()) return type->get<std::string>();
+  if (const auto type = node.find("model_type"); type != node.end() && type->is_string())
+    return type->get<std::string>();
   const auto names = node.find("architectures");
   if (names == node.end() || !names->is_array() || names->empty() || !names->front().is_string()) return "";
   std::string lower;
@@ -734,7 +793,8 @@ std::vector<std::string> known_model_types() {
 
 Result<ModelConfig> read_model_config(const json& node, const std::string& file, const std::string& pointer) {
   if (!node.is_object()) {
-    return Diagnostic{file, pointer, "not a model config", "a JSON object with \"model_type\"", quote_json(node), ""};
+    return Diagnostic{
+        file, pointer, "not a model config", "a JSON object with \"model_type\"", quote_json(node), ""};
   }
   for (const char* nested : {"text_config", "llm_config"}) {
     const auto inner = node.find(nested);
@@ -746,7 +806,7 @@ Result<ModelConfig> read_model_config(const json& node, const std::string& file,
     if (text.ok() && text.value().model_type == "llama4" && vision != node.end() && vision->is_object()) {
       Diagnostics errors;
       ConfigFields fields(*vision, file, pointer + "/vision_config", errors);
-      text.value().other_parameters = llama4_vision_parameters(fields);
+      text.value().other_parameters = llama4_vision_parameters(fields, text.value().hidden);
       if (!errors.empty()) return errors;
     }
     return text;
@@ -756,8 +816,11 @@ Result<ModelConfig> read_model_config(const json& node, const std::string& file,
   if (reader == families().end()) {
     const auto given = node.find("model_type");
     const bool named = given != node.end();
-    return Diagnostic{file, pointer + "/model_type", named ? "unknown model type" : "missing",
-                      "a model_type that shardsim knows", named ? quote_json(*given) : "",
+    return Diagnostic{file,
+                      pointer + "/model_type",
+                      named ? "unknown model type" : "missing",
+                      "a model_type that shardsim knows",
+                      named ? quote_json(*given) : "",
                       suggest(model_type, known_model_types())};
   }
   Diagnostics errors;

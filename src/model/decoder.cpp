@@ -97,7 +97,8 @@ AttentionLayers DecoderBuilder::declare_attention(ModuleIndex block) {
     }
     a.kv_a = w_.linear(a.module, "kv_a_proj_with_mqa", h, m.kv_lora_rank + m.qk_rope_head_dim, c_.qkv_bias);
     a.kv_a_norm = w_.norm(a.module, "kv_a_layernorm", c_.norm, m.kv_lora_rank);
-    a.kv_b = w_.linear(a.module, "kv_b_proj", m.kv_lora_rank, c_.heads * (m.qk_nope_head_dim + m.v_head_dim), false);
+    a.kv_b = w_.linear(a.module, "kv_b_proj", m.kv_lora_rank, c_.heads * (m.qk_nope_head_dim + m.v_head_dim),
+                       false);
     a.o = w_.linear(a.module, "o_proj", c_.heads * m.v_head_dim, h, c_.out_bias);
     return a;
   }
@@ -118,7 +119,8 @@ AttentionLayers DecoderBuilder::declare_attention(ModuleIndex block) {
   return a;
 }
 
-FeedForward DecoderBuilder::declare_feed_forward(ModuleIndex parent, std::string_view name, std::int64_t width) {
+FeedForward DecoderBuilder::declare_feed_forward(ModuleIndex parent, std::string_view name,
+                                                 std::int64_t width) {
   FeedForward f;
   f.module = w_.path(parent, name, "MLP");
   if (c_.gated_mlp && c_.fused_gate_up) {
@@ -159,7 +161,8 @@ Block DecoderBuilder::declare_block(ModuleIndex list, std::int64_t layer) {
   std::array<char, 24> digits{};
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), layer).ptr;
   Block b;
-  b.module = w_.module(list, {digits.data(), static_cast<std::size_t>(end - digits.data())}, names_.block_type);
+  b.module =
+      w_.module(list, {digits.data(), static_cast<std::size_t>(end - digits.data())}, names_.block_type);
   w_.mark_block(b.module);
   b.is_mixture = c_.moe && c_.moe->is_mixture(layer);
   b.attention = declare_attention(b.module);
@@ -183,12 +186,14 @@ std::int64_t DecoderBuilder::window_of(std::int64_t layer) const {
   return full ? 0 : c_.sliding_window;
 }
 
-/// A contiguous copy of a part of a fused projection's output, as attention kernels want it. Flash kernels read strided
-/// views, so there the parts share the storage: one op makes them all in the caller.
-TensorIndex DecoderBuilder::split(ModuleIndex at, TensorIndex fused, std::int64_t width, std::string_view label) {
+/// A contiguous copy of a part of a fused projection's output, as attention kernels want it. Flash kernels
+/// read strided views, so there the parts share the storage: one op makes them all in the caller.
+TensorIndex DecoderBuilder::split(ModuleIndex at, TensorIndex fused, std::int64_t width,
+                                  std::string_view label) {
   const auto numel = tokens_ * width;
   const auto bytes = w_.element() * numel;
-  return w_.pointwise(at, OpKind::kElementwise, label, {fused}, numel, {}, w_.memory(MemoryKernel::kCopy, bytes, bytes),
+  return w_.pointwise(at, OpKind::kElementwise, label, {fused}, numel, {},
+                      w_.memory(MemoryKernel::kCopy, bytes, bytes),
                       w_.memory(MemoryKernel::kCopy, bytes, bytes));
 }
 
@@ -240,13 +245,15 @@ TensorIndex DecoderBuilder::run_latent_attention(const AttentionLayers& a, Tenso
   const auto latent = w_.apply(a.kv_a, x, tokens_, "kv_a_proj");
   const auto compressed = split(a.module, latent, m.kv_lora_rank, "kv_latent");
   const auto shared_key = split(a.module, latent, m.qk_rope_head_dim, "k_rope");
-  const auto kv = w_.apply(a.kv_b, w_.apply(a.kv_a_norm, compressed, tokens_, "kv_a_layernorm"), tokens_, "kv_b_proj");
+  const auto kv =
+      w_.apply(a.kv_b, w_.apply(a.kv_a_norm, compressed, tokens_, "kv_a_layernorm"), tokens_, "kv_b_proj");
   q = w_.rotary(a.module, q, tokens_ * c_.heads * qk_dim, "rotary_q");
   // Every head's key is its own part beside the shared rotary part: a concatenation into a new tensor.
   const auto k_numel = tokens_ * c_.heads * qk_dim;
   const auto k_bytes = w_.element() * k_numel;
   const auto k = w_.pointwise(a.module, OpKind::kRotary, "keys", {kv, shared_key}, k_numel, {},
-                              w_.memory(MemoryKernel::kCopy, k_bytes, k_bytes), w_.memory(MemoryKernel::kCopy, k_bytes, k_bytes));
+                              w_.memory(MemoryKernel::kCopy, k_bytes, k_bytes),
+                              w_.memory(MemoryKernel::kCopy, k_bytes, k_bytes));
   const auto v = split(a.module, kv, c_.heads * m.v_head_dim, "v");
   AttentionCall call;
   call.batch = batch_;
@@ -265,9 +272,10 @@ TensorIndex DecoderBuilder::run_feed_forward(const FeedForward& f, TensorIndex x
   } else if (c_.fused_gate_up) {
     const auto fused = w_.apply(f.gate_up, x, tokens_, "gate_up_proj");
     const auto element = w_.element();
-    activated = w_.pointwise(f.module, OpKind::kGatedActivation, "gated_activation", {fused}, numel, {fused},
-                             w_.memory(MemoryKernel::kElementwise, 2 * element * numel, element * numel, w_.fuses() ? 1 : 2),
-                             w_.memory(MemoryKernel::kElementwise, 3 * element * numel, 2 * element * numel, w_.fuses() ? 1 : 3));
+    activated = w_.pointwise(
+        f.module, OpKind::kGatedActivation, "gated_activation", {fused}, numel, {fused},
+        w_.memory(MemoryKernel::kElementwise, 2 * element * numel, element * numel, w_.fuses() ? 1 : 2),
+        w_.memory(MemoryKernel::kElementwise, 3 * element * numel, 2 * element * numel, w_.fuses() ? 1 : 3));
   } else {
     const auto gate = w_.apply(f.gate, x, tokens_, "gate_proj");
     activated = w_.gated_act(f.module, gate, w_.apply(f.up, x, tokens_, "up_proj"), numel);
@@ -294,14 +302,17 @@ TensorIndex DecoderBuilder::run_mixture(const Mixture& m, TensorIndex x) {
   router.outputs = {probabilities};
   router.saved = {probabilities, w_.tensor("expert_index", routed, Dtype::kInt64, false),
                   w_.tensor("expert_order", routed, Dtype::kInt64, false)};
-  router.forward = {w_.memory(MemoryKernel::kSoftmax, 6 * tokens_ * moe.experts, 4 * tokens_ * moe.experts + 16 * routed, 4)};
-  router.backward = {{w_.memory(MemoryKernel::kSoftmax, 8 * tokens_ * moe.experts, 4 * tokens_ * moe.experts, 3), false}};
+  router.forward = {w_.memory(MemoryKernel::kSoftmax, 6 * tokens_ * moe.experts,
+                              4 * tokens_ * moe.experts + 16 * routed, 4)};
+  router.backward = {
+      {w_.memory(MemoryKernel::kSoftmax, 8 * tokens_ * moe.experts, 4 * tokens_ * moe.experts, 3), false}};
   w_.add(std::move(router));
 
   const auto permuted = w_.pointwise(m.module, OpKind::kDispatch, "permute", {x}, routed * h, {},
                                      w_.memory(MemoryKernel::kCopy, e * routed * h, e * routed * h),
                                      w_.memory(MemoryKernel::kCopy, e * routed * h, e * tokens_ * h));
-  const auto grouped = [&](TensorIndex input, std::int64_t in, std::int64_t out, ParameterIndex weight, std::string_view label) {
+  const auto grouped = [&](TensorIndex input, std::int64_t in, std::int64_t out, ParameterIndex weight,
+                           std::string_view label) {
     const auto y = w_.activation(label, routed * out);
     Op op;
     op.kind = OpKind::kGroupedMatmul;
@@ -311,10 +322,14 @@ TensorIndex DecoderBuilder::run_mixture(const Mixture& m, TensorIndex x) {
     op.outputs = {y};
     op.saved = {input};
     op.parameters = {weight};
-    op.forward = {MatmulShape{moe.experts, rows, out, in, options.compute, storage, MatmulLayout::kForward, true}};
+    op.forward = {
+        MatmulShape{moe.experts, rows, out, in, options.compute, storage, MatmulLayout::kForward, true}};
     op.backward = {
-        {MatmulShape{moe.experts, rows, in, out, options.compute, storage, MatmulLayout::kDataGradient, true}, false},
-        {MatmulShape{moe.experts, out, in, rows, options.compute, options.weight_gradient, MatmulLayout::kWeightGradient, true}, true}};
+        {MatmulShape{moe.experts, rows, in, out, options.compute, storage, MatmulLayout::kDataGradient, true},
+         false},
+        {MatmulShape{moe.experts, out, in, rows, options.compute, options.weight_gradient,
+                     MatmulLayout::kWeightGradient, true},
+         true}};
     w_.add(std::move(op));
     return y;
   };
@@ -326,8 +341,8 @@ TensorIndex DecoderBuilder::run_mixture(const Mixture& m, TensorIndex x) {
                    w_.memory(MemoryKernel::kElementwise, matrices * e * numel, e * numel),
                    w_.memory(MemoryKernel::kElementwise, (matrices + 1) * e * numel, matrices * e * numel));
   const auto out = grouped(activated, moe.ffn_hidden, h, m.expert_parameters[1], "expert_down");
-  auto combined = w_.pointwise(m.module, OpKind::kCombine, "combine", {out, probabilities}, tokens_ * h, {out},
-                               w_.memory(MemoryKernel::kCopy, e * routed * h, e * tokens_ * h),
+  auto combined = w_.pointwise(m.module, OpKind::kCombine, "combine", {out, probabilities}, tokens_ * h,
+                               {out}, w_.memory(MemoryKernel::kCopy, e * routed * h, e * tokens_ * h),
                                w_.memory(MemoryKernel::kCopy, 2 * e * routed * h, e * routed * h));
   if (moe.expert_bias) {
     Op bias;
@@ -348,9 +363,10 @@ TensorIndex DecoderBuilder::run_mixture(const Mixture& m, TensorIndex x) {
     const auto shared = run_feed_forward(m.shared, x, moe.shared_ffn_hidden);
     if (moe.shared_gate) {
       const auto gate = w_.apply(m.shared_gate, x, tokens_, "shared_gate");
-      const auto gated = w_.pointwise(m.module, OpKind::kElementwise, "shared_gated", {shared, gate}, tokens_ * h, {shared, gate},
-                                      w_.memory(MemoryKernel::kElementwise, e * tokens_ * h, e * tokens_ * h),
-                                      w_.memory(MemoryKernel::kElementwise, 2 * e * tokens_ * h, e * tokens_ * h));
+      const auto gated = w_.pointwise(
+          m.module, OpKind::kElementwise, "shared_gated", {shared, gate}, tokens_ * h, {shared, gate},
+          w_.memory(MemoryKernel::kElementwise, e * tokens_ * h, e * tokens_ * h),
+          w_.memory(MemoryKernel::kElementwise, 2 * e * tokens_ * h, e * tokens_ * h));
       return w_.residual(m.module, combined, gated, tokens_ * h);
     }
     return w_.residual(m.module, combined, shared, tokens_ * h);
@@ -364,12 +380,14 @@ TensorIndex DecoderBuilder::run_block(const Block& b, std::int64_t layer, Tensor
     return c_.mla ? run_latent_attention(b.attention, input) : run_attention(b.attention, layer, input);
   };
   const auto feed = [&](TensorIndex input) {
-    return b.is_mixture ? run_mixture(b.mixture, input) : run_feed_forward(b.feed_forward, input, dense_width());
+    return b.is_mixture ? run_mixture(b.mixture, input)
+                        : run_feed_forward(b.feed_forward, input, dense_width());
   };
   if (c_.norm_after) {
     const auto attended = w_.apply(b.attention_norm, attend(x), tokens_, "post_attention_layernorm");
     const auto middle = w_.residual(b.module, x, attended, numel);
-    return w_.residual(b.module, middle, w_.apply(b.mlp_norm, feed(middle), tokens_, "post_feedforward_layernorm"), numel);
+    return w_.residual(b.module, middle,
+                       w_.apply(b.mlp_norm, feed(middle), tokens_, "post_feedforward_layernorm"), numel);
   }
   const auto normed = w_.apply(b.attention_norm, x, tokens_, "attention_norm");
   if (c_.parallel_block) {
@@ -379,9 +397,11 @@ TensorIndex DecoderBuilder::run_block(const Block& b, std::int64_t layer, Tensor
     return w_.residual(b.module, x, sum, numel);
   }
   auto attended = w_.dropout(b.module, attend(normed), numel, "residual_dropout");
-  if (c_.norms_per_block == 4) attended = w_.apply(b.after_attention, attended, tokens_, "after_attention_norm");
+  if (c_.norms_per_block == 4)
+    attended = w_.apply(b.after_attention, attended, tokens_, "after_attention_norm");
   const auto middle = w_.residual(b.module, x, attended, numel);
-  auto fed = w_.dropout(b.module, feed(w_.apply(b.mlp_norm, middle, tokens_, "mlp_norm")), numel, "residual_dropout");
+  auto fed = w_.dropout(b.module, feed(w_.apply(b.mlp_norm, middle, tokens_, "mlp_norm")), numel,
+                        "residual_dropout");
   if (c_.norms_per_block == 4) fed = w_.apply(b.after_mlp, fed, tokens_, "after_mlp_norm");
   return w_.residual(b.module, middle, fed, numel);
 }
@@ -399,7 +419,8 @@ ModelGraph DecoderBuilder::build() {
   ParameterIndex position_table = kNoIndex;
   if (c_.positions == PositionKind::kLearned) {
     position_module = w_.path(body, names_.positions, "Embedding");
-    position_table = w_.parameter(position_module, "weight", {c_.position_rows > 0 ? c_.position_rows : c_.max_positions, h});
+    position_table = w_.parameter(position_module, "weight",
+                                  {c_.position_rows > 0 ? c_.position_rows : c_.max_positions, h});
   }
   Norm embedding_norm;
   if (c_.embedding_norm) embedding_norm = w_.norm(body, names_.embedding_norm, c_.norm, h);
@@ -428,7 +449,8 @@ ModelGraph DecoderBuilder::build() {
   if (position_table != kNoIndex) x = w_.add_positions(position_module, position_table, x, tokens_, h);
   if (c_.embedding_norm) x = w_.apply(embedding_norm, x, tokens_, "embedding_norm");
   x = w_.dropout(body, x, numel, "embedding_dropout");
-  for (std::int64_t layer = 0; layer < c_.layers; ++layer) x = run_block(blocks[static_cast<std::size_t>(layer)], layer, x);
+  for (std::int64_t layer = 0; layer < c_.layers; ++layer)
+    x = run_block(blocks[static_cast<std::size_t>(layer)], layer, x);
   if (c_.final_norm) x = w_.apply(final_norm, x, tokens_, "final_norm");
   if (width != h) x = w_.apply(project_out, x, tokens_, "project_out");
   if (w_.options().fused_cross_entropy) {

@@ -1,4 +1,5 @@
-// Encoders with one stack: BERT (post-norm blocks, token types, pooler or masked-language head) and ViT (patch embedding).
+// Encoders with one stack: BERT (post-norm blocks, token types, pooler or masked-language head) and ViT
+// (patch embedding).
 
 #include <string>
 #include <vector>
@@ -19,11 +20,26 @@ struct BlockStyle {
   const char *attention, *q, *k, *v, *o, *up, *down, *first, *second;
 };
 
-constexpr BlockStyle kBert{"BertLayer",        "attention.self", "query",      "key",        "value",
-                           "attention.output.dense", "intermediate.dense", "output.dense", "attention.output.LayerNorm",
+constexpr BlockStyle kBert{"BertLayer",
+                           "attention.self",
+                           "query",
+                           "key",
+                           "value",
+                           "attention.output.dense",
+                           "intermediate.dense",
+                           "output.dense",
+                           "attention.output.LayerNorm",
                            "output.LayerNorm"};
-constexpr BlockStyle kVit{"ViTLayer",         "attention.attention", "query",     "key",         "value",
-                          "attention.output.dense", "intermediate.dense",  "output.dense", "layernorm_before", "layernorm_after"};
+constexpr BlockStyle kVit{"ViTLayer",
+                          "attention.attention",
+                          "query",
+                          "key",
+                          "value",
+                          "attention.output.dense",
+                          "intermediate.dense",
+                          "output.dense",
+                          "layernorm_before",
+                          "layernorm_after"};
 
 EncoderBlock declare(GraphWriter& w, ModuleIndex list, std::int64_t layer, const BlockStyle& style) {
   const auto& c = w.config();
@@ -44,7 +60,8 @@ EncoderBlock declare(GraphWriter& w, ModuleIndex list, std::int64_t layer, const
   return b;
 }
 
-TensorIndex attend(GraphWriter& w, const EncoderBlock& b, TensorIndex x, std::int64_t batch, std::int64_t length) {
+TensorIndex attend(GraphWriter& w, const EncoderBlock& b, TensorIndex x, std::int64_t batch,
+                   std::int64_t length) {
   const auto& c = w.config();
   const auto tokens = batch * length;
   const auto q = w.apply(b.q, x, tokens, "query");
@@ -110,13 +127,15 @@ ModelGraph build_bert(GraphWriter& w) {
   x = w.add_positions(types, type_table, x, tokens, c.hidden);
   x = w.apply(norm, x, tokens, "embedding_norm");
   for (const auto& b : blocks) {
-    x = w.apply(b.first, w.residual(b.module, x, attend(w, b, x, batch, length), numel), tokens, "attention_norm");
+    x = w.apply(b.first, w.residual(b.module, x, attend(w, b, x, batch, length), numel), tokens,
+                "attention_norm");
     x = w.apply(b.second, w.residual(b.module, x, feed(w, b, x, tokens), numel), tokens, "output_norm");
   }
   if (c.pooler) {
-    const auto first = w.pointwise(root, OpKind::kElementwise, "first_token", {x}, batch * c.hidden, {},
-                                   w.memory(MemoryKernel::kCopy, w.element() * batch * c.hidden, w.element() * batch * c.hidden),
-                                   w.memory(MemoryKernel::kCopy, w.element() * batch * c.hidden, w.element() * numel));
+    const auto first = w.pointwise(
+        root, OpKind::kElementwise, "first_token", {x}, batch * c.hidden, {},
+        w.memory(MemoryKernel::kCopy, w.element() * batch * c.hidden, w.element() * batch * c.hidden),
+        w.memory(MemoryKernel::kCopy, w.element() * batch * c.hidden, w.element() * numel));
     const auto pooled = w.act(root, w.apply(pooler, first, batch, "pooler"), batch * c.hidden);
     mean_loss(w, pooled, batch * c.hidden);
   } else {
@@ -165,8 +184,11 @@ ModelGraph build_vit(GraphWriter& w) {
   convolution.outputs = {embedded};
   convolution.saved = {image};
   convolution.parameters = {kernel, kernel_bias};
-  convolution.forward = {MatmulShape{1, batch * patches, c.hidden, patch_width, dtype, dtype, MatmulLayout::kForward, false}};
-  convolution.backward = {{MatmulShape{1, c.hidden, patch_width, batch * patches, dtype, dtype, MatmulLayout::kWeightGradient, false}, true}};
+  convolution.forward = {
+      MatmulShape{1, batch * patches, c.hidden, patch_width, dtype, dtype, MatmulLayout::kForward, false}};
+  convolution.backward = {{MatmulShape{1, c.hidden, patch_width, batch * patches, dtype, dtype,
+                                       MatmulLayout::kWeightGradient, false},
+                           true}};
   w.add(std::move(convolution));
   Op concatenate;
   const auto joined = w.activation("tokens", numel);
@@ -182,12 +204,14 @@ ModelGraph build_vit(GraphWriter& w) {
   for (const auto& b : blocks) {
     const auto attended = attend(w, b, w.apply(b.first, x, tokens, "layernorm_before"), batch, length);
     const auto middle = w.residual(b.module, x, attended, numel);
-    x = w.residual(b.module, middle, feed(w, b, w.apply(b.second, middle, tokens, "layernorm_after"), tokens), numel);
+    x = w.residual(b.module, middle, feed(w, b, w.apply(b.second, middle, tokens, "layernorm_after"), tokens),
+                   numel);
   }
   x = w.apply(final_norm, x, tokens, "layernorm");
   const auto row = w.element() * batch * c.hidden;
   const auto first = w.pointwise(body, OpKind::kElementwise, "first_token", {x}, batch * c.hidden, {},
-                                 w.memory(MemoryKernel::kCopy, row, row), w.memory(MemoryKernel::kCopy, row, w.element() * numel));
+                                 w.memory(MemoryKernel::kCopy, row, row),
+                                 w.memory(MemoryKernel::kCopy, row, w.element() * numel));
   if (classifier.out == 0) {
     mean_loss(w, first, batch * c.hidden);
   } else if (c.labels > 0) {

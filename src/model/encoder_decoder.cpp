@@ -1,4 +1,5 @@
-// Encoder-decoder models: T5 (relative position bias, both sides as long as the sequence) and Whisper (audio frames in).
+// Encoder-decoder models: T5 (relative position bias, both sides as long as the sequence) and Whisper (audio
+// frames in).
 
 #include <algorithm>
 #include <string>
@@ -103,7 +104,8 @@ TensorIndex attend(GraphWriter& w, const Attention& a, const Stack& stack, Tenso
   const auto q = w.apply(a.q, x, q_tokens, "q_proj");
   const auto k = w.apply(a.k, memory, kv_tokens, "k_proj");
   const auto v = w.apply(a.v, memory, kv_tokens, "v_proj");
-  const AttentionCall call{at.batch, stack.heads, stack.heads, at.q, at.kv, stack.head_dim, stack.head_dim, 0, causal};
+  const AttentionCall call{at.batch,       stack.heads,    stack.heads, at.q,  at.kv,
+                           stack.head_dim, stack.head_dim, 0,           causal};
   return w.apply(a.o, w.attention(a.module, call, q, k, v), q_tokens, "o_proj");
 }
 
@@ -112,10 +114,12 @@ TensorIndex run_layer(GraphWriter& w, const Layer& l, const Stack& stack, Tensor
   const auto tokens = batch * length;
   const auto numel = tokens * w.config().hidden;
   const auto normed = w.apply(l.self.norm, x, tokens, "self_attention_norm");
-  x = w.residual(l.module, x, attend(w, l.self, stack, normed, normed, {batch, length, length}, stack.decoder), numel);
+  x = w.residual(l.module, x,
+                 attend(w, l.self, stack, normed, normed, {batch, length, length}, stack.decoder), numel);
   if (l.has_cross) {
     const auto cross = w.apply(l.cross.norm, x, tokens, "cross_attention_norm");
-    x = w.residual(l.module, x, attend(w, l.cross, stack, cross, memory, {batch, length, memory_length}, false), numel);
+    x = w.residual(l.module, x,
+                   attend(w, l.cross, stack, cross, memory, {batch, length, memory_length}, false), numel);
   }
   const auto fed = w.apply(l.mlp_norm, x, tokens, "mlp_norm");
   TensorIndex activated = 0;
@@ -180,9 +184,11 @@ TensorIndex convolution(GraphWriter& w, ModuleIndex at, TensorIndex x, std::vect
   op.parameters = std::move(parameters);
   op.forward = {MatmulShape{1, frames, out, in * kKernel, dtype, dtype, MatmulLayout::kForward, false}};
   if (!first) {
-    op.backward.push_back({MatmulShape{1, frames, in * kKernel, out, dtype, dtype, MatmulLayout::kDataGradient, false}, false});
+    op.backward.push_back(
+        {MatmulShape{1, frames, in * kKernel, out, dtype, dtype, MatmulLayout::kDataGradient, false}, false});
   }
-  op.backward.push_back({MatmulShape{1, out, in * kKernel, frames, dtype, dtype, MatmulLayout::kWeightGradient, false}, true});
+  op.backward.push_back(
+      {MatmulShape{1, out, in * kKernel, frames, dtype, dtype, MatmulLayout::kWeightGradient, false}, true});
   w.add(std::move(op));
   return w.act(at, y, frames * out);
 }
@@ -193,20 +199,23 @@ ModelGraph build_whisper(GraphWriter& w) {
   const auto frames = c.source_positions;
   const auto length = std::min(w.options().sequence_length, c.max_positions);
   const Stack encoder{"WhisperEncoderLayer", c.layers, c.heads, c.hidden / c.heads, c.ffn_hidden, false};
-  const Stack decoder{"WhisperDecoderLayer", c.decoder_layers, c.decoder_heads, c.hidden / c.decoder_heads,
-                      c.decoder_ffn_hidden, true};
+  const Stack decoder{"WhisperDecoderLayer",      c.decoder_layers,     c.decoder_heads,
+                      c.hidden / c.decoder_heads, c.decoder_ffn_hidden, true};
   const auto root = w.module(kNoIndex, "", "WhisperForConditionalGeneration");
   const auto body = w.module(root, "model", "WhisperModel");
   const auto enc = w.module(body, "encoder", "WhisperEncoder");
   const auto conv1 = w.module(enc, "conv1", "Conv1d");
-  const std::vector first{w.parameter(conv1, "weight", {c.hidden, c.mel_bins, 3}), w.parameter(conv1, "bias", {c.hidden})};
+  const std::vector first{w.parameter(conv1, "weight", {c.hidden, c.mel_bins, 3}),
+                          w.parameter(conv1, "bias", {c.hidden})};
   const auto conv2 = w.module(enc, "conv2", "Conv1d");
-  const std::vector second{w.parameter(conv2, "weight", {c.hidden, c.hidden, 3}), w.parameter(conv2, "bias", {c.hidden})};
+  const std::vector second{w.parameter(conv2, "weight", {c.hidden, c.hidden, 3}),
+                           w.parameter(conv2, "bias", {c.hidden})};
   const auto enc_positions = w.module(enc, "embed_positions", "Embedding");
   const auto enc_table = w.parameter(enc_positions, "weight", {frames, c.hidden});
   std::vector<Layer> encoder_layers;
   const auto enc_list = w.module(enc, "layers", "ModuleList", false);
-  for (std::int64_t i = 0; i < c.layers; ++i) encoder_layers.push_back(declare_whisper(w, enc_list, i, encoder));
+  for (std::int64_t i = 0; i < c.layers; ++i)
+    encoder_layers.push_back(declare_whisper(w, enc_list, i, encoder));
   const auto encoder_norm = w.norm(enc, "layer_norm", NormKind::kLayer, c.hidden);
   const auto dec = w.module(body, "decoder", "WhisperDecoder");
   const auto embed = w.module(dec, "embed_tokens", "Embedding");
@@ -215,7 +224,8 @@ ModelGraph build_whisper(GraphWriter& w) {
   const auto dec_table = w.parameter(dec_positions, "weight", {c.max_positions, c.hidden});
   std::vector<Layer> decoder_layers;
   const auto dec_list = w.module(dec, "layers", "ModuleList", false);
-  for (std::int64_t i = 0; i < c.decoder_layers; ++i) decoder_layers.push_back(declare_whisper(w, dec_list, i, decoder));
+  for (std::int64_t i = 0; i < c.decoder_layers; ++i)
+    decoder_layers.push_back(declare_whisper(w, dec_list, i, decoder));
   const auto decoder_norm = w.norm(dec, "layer_norm", NormKind::kLayer, c.hidden);
   const Linear head{w.module(root, "proj_out", "Linear"), table, kNoIndex, c.hidden, c.vocab};
 

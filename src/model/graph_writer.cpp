@@ -26,7 +26,8 @@ GraphWriter::GraphWriter(const ModelConfig& config, const GraphOptions& options)
   producer_.reserve(blocks * 32 + 64);
 }
 
-ModuleIndex GraphWriter::module(ModuleIndex parent, std::string_view name, std::string_view type, bool has_forward) {
+ModuleIndex GraphWriter::module(ModuleIndex parent, std::string_view name, std::string_view type,
+                                bool has_forward) {
   Module added;
   added.parent = parent;
   if (parent != kNoIndex && !graph_.modules[parent].path.empty()) {
@@ -43,7 +44,8 @@ ModuleIndex GraphWriter::module(ModuleIndex parent, std::string_view name, std::
   return index;
 }
 
-ModuleIndex GraphWriter::path(ModuleIndex parent, std::string_view dotted, std::string_view type, bool has_forward) {
+ModuleIndex GraphWriter::path(ModuleIndex parent, std::string_view dotted, std::string_view type,
+                              bool has_forward) {
   while (!dotted.empty()) {
     const auto dot = dotted.find('.');
     const auto name = dotted.substr(0, dot);
@@ -54,14 +56,16 @@ ModuleIndex GraphWriter::path(ModuleIndex parent, std::string_view dotted, std::
     for (const auto child : graph_.modules[parent].children) {
       if (graph_.modules[child].path == full) next = child;
     }
-    if (next == kNoIndex) next = module(parent, name, last ? type : std::string_view("Module"), last ? has_forward : true);
+    if (next == kNoIndex)
+      next = module(parent, name, last ? type : std::string_view("Module"), last ? has_forward : true);
     parent = next;
     dotted.remove_prefix(last ? dotted.size() : dot + 1);
   }
   return parent;
 }
 
-ParameterIndex GraphWriter::parameter(ModuleIndex owner, std::string_view name, std::vector<std::int64_t> shape, bool expert) {
+ParameterIndex GraphWriter::parameter(ModuleIndex owner, std::string_view name,
+                                      std::vector<std::int64_t> shape, bool expert) {
   Parameter added;
   const auto& path = graph_.modules[owner].path;
   added.name.reserve(path.size() + name.size() + 1);
@@ -79,7 +83,8 @@ ParameterIndex GraphWriter::parameter(ModuleIndex owner, std::string_view name, 
   return index;
 }
 
-Linear GraphWriter::linear(ModuleIndex parent, std::string_view name, std::int64_t in, std::int64_t out, bool bias) {
+Linear GraphWriter::linear(ModuleIndex parent, std::string_view name, std::int64_t in, std::int64_t out,
+                           bool bias) {
   Linear layer;
   layer.module = path(parent, name, config_.transposed_linear ? "Conv1D" : "Linear");
   layer.in = in;
@@ -95,12 +100,14 @@ Norm GraphWriter::norm(ModuleIndex parent, std::string_view name, NormKind kind,
   layer.module = path(parent, name, kind == NormKind::kRms ? "RMSNorm" : "LayerNorm");
   layer.kind = kind;
   layer.width = width;
-  if (kind != NormKind::kLayerNoParameters) layer.parameters.push_back(parameter(layer.module, "weight", {width}));
+  if (kind != NormKind::kLayerNoParameters)
+    layer.parameters.push_back(parameter(layer.module, "weight", {width}));
   if (kind == NormKind::kLayer) layer.parameters.push_back(parameter(layer.module, "bias", {width}));
   return layer;
 }
 
-TensorIndex GraphWriter::tensor(std::string_view name, std::int64_t numel, Dtype dtype, bool differentiable, bool logits) {
+TensorIndex GraphWriter::tensor(std::string_view name, std::int64_t numel, Dtype dtype, bool differentiable,
+                                bool logits) {
   graph_.tensors.push_back({name, numel, dtype, differentiable, logits});
   producer_.push_back(kNoIndex);
   return static_cast<TensorIndex>(graph_.tensors.size() - 1);
@@ -115,11 +122,13 @@ void GraphWriter::add(Op op) {
   graph_.ops[index] = std::move(op);
 }
 
-MemoryShape GraphWriter::memory(MemoryKernel kind, std::int64_t read, std::int64_t written, std::int32_t launches) const {
+MemoryShape GraphWriter::memory(MemoryKernel kind, std::int64_t read, std::int64_t written,
+                                std::int32_t launches) const {
   return {kind, Bytes(read), Bytes(written), launches};
 }
 
-TensorIndex GraphWriter::apply(const Linear& layer, TensorIndex x, std::int64_t tokens, std::string_view label, bool logits) {
+TensorIndex GraphWriter::apply(const Linear& layer, TensorIndex x, std::int64_t tokens,
+                               std::string_view label, bool logits) {
   const auto storage = options_.compute_storage();
   const auto y = tensor(label, tokens * layer.out, storage, true, logits);
   Op op;
@@ -134,8 +143,10 @@ TensorIndex GraphWriter::apply(const Linear& layer, TensorIndex x, std::int64_t 
   const auto dtype = logits ? storage : options_.compute;
   op.forward = {MatmulShape{1, tokens, layer.out, layer.in, dtype, storage, MatmulLayout::kForward, false}};
   op.backward = {
-      {MatmulShape{1, tokens, layer.in, layer.out, dtype, storage, MatmulLayout::kDataGradient, false}, false},
-      {MatmulShape{1, layer.out, layer.in, tokens, dtype, options_.weight_gradient, MatmulLayout::kWeightGradient, false},
+      {MatmulShape{1, tokens, layer.in, layer.out, dtype, storage, MatmulLayout::kDataGradient, false},
+       false},
+      {MatmulShape{1, layer.out, layer.in, tokens, dtype, options_.weight_gradient,
+                   MatmulLayout::kWeightGradient, false},
        true}};
   if (layer.bias != kNoIndex) {
     op.parameters.push_back(layer.bias);
@@ -146,7 +157,8 @@ TensorIndex GraphWriter::apply(const Linear& layer, TensorIndex x, std::int64_t 
   return y;
 }
 
-TensorIndex GraphWriter::apply(const Norm& layer, TensorIndex x, std::int64_t tokens, std::string_view label) {
+TensorIndex GraphWriter::apply(const Norm& layer, TensorIndex x, std::int64_t tokens,
+                               std::string_view label) {
   const auto numel = tokens * layer.width;
   const auto y = activation("normalized", numel);
   Op op;
@@ -156,7 +168,8 @@ TensorIndex GraphWriter::apply(const Norm& layer, TensorIndex x, std::int64_t to
   op.inputs = {x};
   op.outputs = {y};
   op.parameters = layer.parameters;
-  // One statistic per row; heads normalised one by one have a row each, a negligible difference that is left out.
+  // One statistic per row; heads normalised one by one have a row each, a negligible difference that is left
+  // out.
   const auto statistics = tensor("rstd", tokens, Dtype::kFp32, false);
   // Before PyTorch 2.9 eager RMSNorm is a chain of elementwise kernels in fp32 (aten native/layer_norm.cpp).
   const bool composite = layer.kind == NormKind::kRms && !fuses_ && options_.torch < TorchVersion{2, 9};
@@ -166,7 +179,8 @@ TensorIndex GraphWriter::apply(const Norm& layer, TensorIndex x, std::int64_t to
     op.saved = {upcast, statistics, unit};
     // cast (2+4), square (4+4), mean (4), multiply by rstd (4+4), cast (4+2), multiply by weight (2+2)
     op.forward = {memory(MemoryKernel::kNorm, 20 * numel, 16 * numel, 7)};
-    // Their backwards: weight (2+2, and 4 for its gradient), cast (2+4), product (8+8), mean and square (8+8), sum (8+4), cast (4+2)
+    // Their backwards: weight (2+2, and 4 for its gradient), cast (2+4), product (8+8), mean and square
+    // (8+8), sum (8+4), cast (4+2)
     op.backward = {{memory(MemoryKernel::kNorm, 34 * numel, 28 * numel, 10), false},
                    {memory(MemoryKernel::kReduction, 2 * element_ * numel, element_ * layer.width, 2), true}};
   } else {
@@ -177,7 +191,8 @@ TensorIndex GraphWriter::apply(const Norm& layer, TensorIndex x, std::int64_t to
     op.forward = {memory(MemoryKernel::kNorm, element_ * numel + folded, element_ * numel + folded)};
     op.backward = {{memory(MemoryKernel::kNorm, 2 * element_ * numel + folded, element_ * numel), false}};
     if (!layer.parameters.empty()) {
-      op.backward.push_back({memory(MemoryKernel::kReduction, 2 * element_ * numel, element_ * layer.width), true});
+      op.backward.push_back(
+          {memory(MemoryKernel::kReduction, 2 * element_ * numel, element_ * layer.width), true});
     }
   }
   add(std::move(op));
@@ -212,13 +227,14 @@ TensorIndex GraphWriter::embedding(ModuleIndex at, ParameterIndex table, TensorI
   op.parameters = {table};
   op.forward = {memory(MemoryKernel::kEmbedding, element_ * numel, element_ * numel)};
   // The dense gradient of the whole table is zeroed, then rows are added.
-  op.backward = {{memory(MemoryKernel::kEmbedding, 2 * element_ * numel, element_ * (numel + rows * width), 2), true}};
+  op.backward = {
+      {memory(MemoryKernel::kEmbedding, 2 * element_ * numel, element_ * (numel + rows * width), 2), true}};
   add(std::move(op));
   return y;
 }
 
-TensorIndex GraphWriter::add_positions(ModuleIndex at, ParameterIndex table, TensorIndex x, std::int64_t tokens,
-                                       std::int64_t width) {
+TensorIndex GraphWriter::add_positions(ModuleIndex at, ParameterIndex table, TensorIndex x,
+                                       std::int64_t tokens, std::int64_t width) {
   const auto numel = tokens * width;
   const auto y = activation("positioned", numel);
   Op op;
@@ -234,8 +250,9 @@ TensorIndex GraphWriter::add_positions(ModuleIndex at, ParameterIndex table, Ten
   return y;
 }
 
-TensorIndex GraphWriter::pointwise(ModuleIndex at, OpKind kind, std::string_view label, std::vector<TensorIndex> inputs,
-                                   std::int64_t numel, std::vector<TensorIndex> saved, MemoryShape forward,
+TensorIndex GraphWriter::pointwise(ModuleIndex at, OpKind kind, std::string_view label,
+                                   std::vector<TensorIndex> inputs, std::int64_t numel,
+                                   std::vector<TensorIndex> saved, MemoryShape forward,
                                    MemoryShape backward) {
   const auto y = activation(label, numel);
   Op op;
@@ -284,13 +301,13 @@ TensorIndex GraphWriter::gated_act(ModuleIndex at, TensorIndex gate, TensorIndex
                    memory(MemoryKernel::kElementwise, 4 * element_ * numel, 2 * element_ * numel, 2));
 }
 
-TensorIndex GraphWriter::unfused_attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
-                                           TensorIndex v) {
+TensorIndex GraphWriter::unfused_attention(ModuleIndex at, const AttentionCall& call, TensorIndex q,
+                                           TensorIndex k, TensorIndex v) {
   const auto batch = call.batch * call.heads;
   const auto pairs = batch * call.q_length * call.kv_length;
   const auto storage = options_.compute_storage();
-  const auto product = [&](TensorIndex left, TensorIndex right, std::int64_t m, std::int64_t n, std::int64_t inner,
-                           std::string_view label) {
+  const auto product = [&](TensorIndex left, TensorIndex right, std::int64_t m, std::int64_t n,
+                           std::int64_t inner, std::string_view label) {
     const auto y = activation(label, batch * m * n);
     Op op;
     op.kind = OpKind::kMatmul;
@@ -317,20 +334,25 @@ TensorIndex GraphWriter::unfused_attention(ModuleIndex at, const AttentionCall& 
   softmax.saved = {probabilities};
   // Megatron fuses scale, mask and softmax; eager scales, masks and normalises in turn.
   const std::int32_t passes = is_megatron(options_.stack) ? 1 : 3;
-  softmax.forward = {memory(MemoryKernel::kSoftmax, passes * element_ * pairs, passes * element_ * pairs, passes)};
+  softmax.forward = {
+      memory(MemoryKernel::kSoftmax, passes * element_ * pairs, passes * element_ * pairs, passes)};
   softmax.backward = {
-      {memory(MemoryKernel::kSoftmax, (passes + 1) * element_ * pairs, passes * element_ * pairs, passes), false}};
+      {memory(MemoryKernel::kSoftmax, (passes + 1) * element_ * pairs, passes * element_ * pairs, passes),
+       false}};
   add(std::move(softmax));
   const auto dropped = dropout(at, probabilities, pairs, "attention_dropout");
   return product(dropped, v, call.q_length, call.v_head_dim, call.kv_length, "context");
 }
 
-TensorIndex GraphWriter::attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k, TensorIndex v) {
+TensorIndex GraphWriter::attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
+                                   TensorIndex v) {
   const auto implementation = options_.attention;
   const auto kv_tokens = call.batch * call.kv_length;
   auto kv_heads = call.kv_heads;
-  // Plain SDPA and unfused attention see k and v repeated for every query head; flash kernels take the few as they are.
-  const bool repeats = implementation == AttentionImplementation::kSdpa || implementation == AttentionImplementation::kUnfused;
+  // Plain SDPA and unfused attention see k and v repeated for every query head; flash kernels take the few as
+  // they are.
+  const bool repeats =
+      implementation == AttentionImplementation::kSdpa || implementation == AttentionImplementation::kUnfused;
   if (repeats && kv_heads < call.heads) {
     const auto repeat = [&](TensorIndex x, std::int64_t width, std::string_view label) {
       const auto few = element_ * kv_tokens * call.kv_heads * width;
@@ -411,7 +433,8 @@ void GraphWriter::cross_entropy(TensorIndex logits, std::int64_t tokens, std::in
   op.kind = OpKind::kCrossEntropy;
   op.label = "cross_entropy";
   if (options_.stack == SoftwareStack::kTorchCompile) {
-    // The compiled loss keeps the logits as they are and two statistics per row; fp32 lives in registers only.
+    // The compiled loss keeps the logits as they are and two statistics per row; fp32 lives in registers
+    // only.
     const auto loss = tensor("loss", 1, Dtype::kFp32);
     const auto statistics = tensor("row_statistics", 2 * tokens, Dtype::kFp32, false);
     op.inputs = {logits, labels};
@@ -466,15 +489,21 @@ void GraphWriter::fused_linear_cross_entropy(const Linear& head, TensorIndex x, 
   op.parameters = {head.weight};
   const auto chunk = ceil_div(tokens, kChunks);
   for (std::int64_t i = 0; i < kChunks; ++i) {  // gradients are formed chunk by chunk in forward
-    op.forward.emplace_back(MatmulShape{1, chunk, head.out, head.in, storage, storage, MatmulLayout::kForward, false});
-    op.forward.emplace_back(memory(MemoryKernel::kSoftmax, 3 * element_ * chunk * head.out, 2 * element_ * chunk * head.out, 2));
-    op.forward.emplace_back(MatmulShape{1, chunk, head.in, head.out, storage, storage, MatmulLayout::kDataGradient, false});
-    op.forward.emplace_back(MatmulShape{1, head.out, head.in, chunk, storage, options_.weight_gradient, MatmulLayout::kWeightGradient, false});
+    op.forward.emplace_back(
+        MatmulShape{1, chunk, head.out, head.in, storage, storage, MatmulLayout::kForward, false});
+    op.forward.emplace_back(
+        memory(MemoryKernel::kSoftmax, 3 * element_ * chunk * head.out, 2 * element_ * chunk * head.out, 2));
+    op.forward.emplace_back(
+        MatmulShape{1, chunk, head.in, head.out, storage, storage, MatmulLayout::kDataGradient, false});
+    op.forward.emplace_back(MatmulShape{1, head.out, head.in, chunk, storage, options_.weight_gradient,
+                                        MatmulLayout::kWeightGradient, false});
   }
   // Per logit of a chunk: bf16 logits, fp32 log-softmax and gradients (12 B, as the unchunked loss peaks).
   op.forward_workspace = Bytes(12 * chunk * head.out);
-  op.backward = {{memory(MemoryKernel::kElementwise, element_ * tokens * head.in, element_ * tokens * head.in), false},
-                 {memory(MemoryKernel::kElementwise, element_ * head.in * head.out, element_ * head.in * head.out), true}};
+  op.backward = {
+      {memory(MemoryKernel::kElementwise, element_ * tokens * head.in, element_ * tokens * head.in), false},
+      {memory(MemoryKernel::kElementwise, element_ * head.in * head.out, element_ * head.in * head.out),
+       true}};
   add(std::move(op));
 }
 

@@ -39,45 +39,58 @@ struct AttentionCall {
   bool causal = true;
 };
 
-/// Writes the module tree and then the ops of a model, one stack's kernels at a time. What each op saves follows what
-/// eager PyTorch 2.6 to 2.14, torch.compile's min-cut partitioner (2.14) and Megatron with Transformer Engine save.
+/// Writes the module tree and then the ops of a model, one stack's kernels at a time. What each op saves
+/// follows what eager PyTorch 2.6 to 2.14, torch.compile's min-cut partitioner (2.14) and Megatron with
+/// Transformer Engine save.
 class GraphWriter {
  public:
   GraphWriter(const ModelConfig& config, const GraphOptions& options);
 
-  ModuleIndex module(ModuleIndex parent, std::string_view name, std::string_view type, bool has_forward = true);
-  /// As above for a dotted name: "h.0.attn" under `parent` with plain containers in between; empty: `parent` itself.
-  ModuleIndex path(ModuleIndex parent, std::string_view dotted, std::string_view type, bool has_forward = true);
+  ModuleIndex module(ModuleIndex parent, std::string_view name, std::string_view type,
+                     bool has_forward = true);
+  /// As above for a dotted name: "h.0.attn" under `parent` with plain containers in between; empty: `parent`
+  /// itself.
+  ModuleIndex path(ModuleIndex parent, std::string_view dotted, std::string_view type,
+                   bool has_forward = true);
   void mark_block(ModuleIndex module) { graph_.modules[module].is_block = true; }
-  ParameterIndex parameter(ModuleIndex owner, std::string_view name, std::vector<std::int64_t> shape, bool expert = false);
+  ParameterIndex parameter(ModuleIndex owner, std::string_view name, std::vector<std::int64_t> shape,
+                           bool expert = false);
   Linear linear(ModuleIndex parent, std::string_view name, std::int64_t in, std::int64_t out, bool bias);
   Norm norm(ModuleIndex parent, std::string_view name, NormKind kind, std::int64_t width);
 
-  TensorIndex tensor(std::string_view name, std::int64_t numel, Dtype dtype, bool differentiable = true, bool logits = false);
-  TensorIndex activation(std::string_view name, std::int64_t numel) { return tensor(name, numel, options_.compute_storage()); }
+  TensorIndex tensor(std::string_view name, std::int64_t numel, Dtype dtype, bool differentiable = true,
+                     bool logits = false);
+  TensorIndex activation(std::string_view name, std::int64_t numel) {
+    return tensor(name, numel, options_.compute_storage());
+  }
   void add(Op op);
 
   /// Ops on `tokens` rows.
-  TensorIndex apply(const Linear& layer, TensorIndex x, std::int64_t tokens, std::string_view label, bool logits = false);
+  TensorIndex apply(const Linear& layer, TensorIndex x, std::int64_t tokens, std::string_view label,
+                    bool logits = false);
   TensorIndex apply(const Norm& layer, TensorIndex x, std::int64_t tokens, std::string_view label);
   TensorIndex residual(ModuleIndex at, TensorIndex a, TensorIndex b, std::int64_t numel);
-  TensorIndex embedding(ModuleIndex at, ParameterIndex table, TensorIndex ids, std::int64_t tokens, std::int64_t rows,
-                        std::int64_t width, std::string_view label);
+  TensorIndex embedding(ModuleIndex at, ParameterIndex table, TensorIndex ids, std::int64_t tokens,
+                        std::int64_t rows, std::int64_t width, std::string_view label);
   /// Adds a table of learned positions (broadcast over the batch) to x.
-  TensorIndex add_positions(ModuleIndex at, ParameterIndex table, TensorIndex x, std::int64_t tokens, std::int64_t width);
+  TensorIndex add_positions(ModuleIndex at, ParameterIndex table, TensorIndex x, std::int64_t tokens,
+                            std::int64_t width);
   TensorIndex rotary(ModuleIndex at, TensorIndex x, std::int64_t numel, std::string_view label);
   TensorIndex dropout(ModuleIndex at, TensorIndex x, std::int64_t numel, std::string_view label);
   TensorIndex act(ModuleIndex at, TensorIndex x, std::int64_t numel);
   TensorIndex gated_act(ModuleIndex at, TensorIndex gate, TensorIndex up, std::int64_t numel);
-  TensorIndex attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k, TensorIndex v);
+  TensorIndex attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
+                        TensorIndex v);
   /// A memory-bound op that makes one output.
   TensorIndex pointwise(ModuleIndex at, OpKind kind, std::string_view label, std::vector<TensorIndex> inputs,
-                        std::int64_t numel, std::vector<TensorIndex> saved, MemoryShape forward, MemoryShape backward);
+                        std::int64_t numel, std::vector<TensorIndex> saved, MemoryShape forward,
+                        MemoryShape backward);
   void cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab);
   /// Final projection and loss that never hold all logits (chunked or fused linear cross-entropy).
   void fused_linear_cross_entropy(const Linear& head, TensorIndex x, std::int64_t tokens);
 
-  [[nodiscard]] MemoryShape memory(MemoryKernel kind, std::int64_t read, std::int64_t written, std::int32_t launches = 1) const;
+  [[nodiscard]] MemoryShape memory(MemoryKernel kind, std::int64_t read, std::int64_t written,
+                                   std::int32_t launches = 1) const;
   [[nodiscard]] std::int64_t element() const { return element_; }
   [[nodiscard]] bool fuses() const { return fuses_; }
   [[nodiscard]] const ModelConfig& config() const { return config_; }
@@ -87,7 +100,8 @@ class GraphWriter {
   ModelGraph take(std::int64_t tokens);
 
  private:
-  TensorIndex unfused_attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k, TensorIndex v);
+  TensorIndex unfused_attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
+                                TensorIndex v);
   void megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab);
 
   ModelConfig config_;

@@ -23,7 +23,8 @@ MambaBlock declare(GraphWriter& w, ModuleIndex list, std::int64_t index) {
   w.mark_block(b.module);
   b.norm = w.norm(b.module, "norm", NormKind::kRms, c.hidden);
   b.mixer = w.module(b.module, "mixer", "MambaMixer");
-  b.scan_parameters = {w.parameter(b.mixer, "A_log", {c.inner, c.state_size}), w.parameter(b.mixer, "D", {c.inner})};
+  b.scan_parameters = {w.parameter(b.mixer, "A_log", {c.inner, c.state_size}),
+                       w.parameter(b.mixer, "D", {c.inner})};
   b.conv = w.module(b.mixer, "conv1d", "Conv1d");
   b.conv_parameters = {w.parameter(b.conv, "weight", {c.inner, 1, c.conv_kernel})};
   if (c.conv_bias) b.conv_parameters.push_back(w.parameter(b.conv, "bias", {c.inner}));
@@ -41,7 +42,8 @@ TensorIndex run(GraphWriter& w, const MambaBlock& b, TensorIndex x, std::int64_t
   const auto part = [&](TensorIndex from, std::int64_t width, std::string_view label) {
     const auto bytes = e * tokens * width;
     return w.pointwise(b.mixer, OpKind::kElementwise, label, {from}, tokens * width, {},
-                       w.memory(MemoryKernel::kCopy, bytes, bytes), w.memory(MemoryKernel::kCopy, bytes, bytes));
+                       w.memory(MemoryKernel::kCopy, bytes, bytes),
+                       w.memory(MemoryKernel::kCopy, bytes, bytes));
   };
   const auto expanded = w.apply(b.in, w.apply(b.norm, x, tokens, "norm"), tokens, "in_proj");
   const auto value = part(expanded, c.inner, "value");

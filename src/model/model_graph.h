@@ -23,7 +23,7 @@ struct Parameter {
   std::string name;  ///< Hugging Face path: "model.layers.7.self_attn.q_proj.weight"
   std::vector<std::int64_t> shape;
   ModuleIndex module = kNoIndex;  ///< owner
-  bool expert = false;         ///< one of a mixture's routed experts
+  bool expert = false;            ///< one of a mixture's routed experts
   [[nodiscard]] std::int64_t numel() const;
 };
 
@@ -126,7 +126,8 @@ struct GraphOptions {
   AttentionImplementation attention = AttentionImplementation::kSdpa;
   bool fused_cross_entropy = false;
   TorchVersion torch;
-  /// Dtype in which activations are kept: fp8 and fp4 recipes quantise operands on the way into a matmul only.
+  /// Dtype in which activations are kept: fp8 and fp4 recipes quantise operands on the way into a matmul
+  /// only.
   [[nodiscard]] Dtype compute_storage() const {
     return compute == Dtype::kFp8 || compute == Dtype::kFp4 ? Dtype::kBf16 : compute;
   }

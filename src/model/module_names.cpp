@@ -29,9 +29,10 @@ constexpr ModuleNames gpt2_like(std::string_view model_type, std::string_view bl
   return names;
 }
 
-constexpr ModuleNames neox_like(std::string_view model_type, std::string_view block_type, std::string_view prefix,
-                                std::string_view embed, std::string_view layers, std::string_view attention,
-                                std::string_view final_norm, std::string_view head) {
+constexpr ModuleNames neox_like(std::string_view model_type, std::string_view block_type,
+                                std::string_view prefix, std::string_view embed, std::string_view layers,
+                                std::string_view attention, std::string_view final_norm,
+                                std::string_view head) {
   ModuleNames names = llama_like(model_type, block_type);
   names.prefix = prefix;
   names.embed = embed;
@@ -82,8 +83,8 @@ constexpr ModuleNames mpt_names(std::string_view model_type, std::string_view bl
 }
 
 constexpr ModuleNames bloom_names() {
-  ModuleNames names = neox_like("bloom", "BloomBlock", "transformer", "word_embeddings", "h", "self_attention", "ln_f",
-                                "lm_head");
+  ModuleNames names = neox_like("bloom", "BloomBlock", "transformer", "word_embeddings", "h",
+                                "self_attention", "ln_f", "lm_head");
   names.embedding_norm = "word_embeddings_layernorm";
   return names;
 }
@@ -144,8 +145,9 @@ constexpr ModuleNames internlm2_names() {
 }
 
 constexpr ModuleNames chatglm_names() {
-  ModuleNames names = neox_like("chatglm", "GLMBlock", "transformer", "embedding.word_embeddings", "encoder.layers",
-                                "self_attention", "encoder.final_layernorm", "transformer.output_layer");
+  ModuleNames names =
+      neox_like("chatglm", "GLMBlock", "transformer", "embedding.word_embeddings", "encoder.layers",
+                "self_attention", "encoder.final_layernorm", "transformer.output_layer");
   names.gate_up = "dense_h_to_4h";
   return names;
 }
@@ -189,7 +191,8 @@ constexpr std::array kNames{
     gpt2_like("gpt2", "GPT2Block"),
     gpt2_like("gpt_bigcode", "GPTBigCodeBlock"),
     gptj_names(),
-    neox_like("gpt_neox", "GPTNeoXLayer", "gpt_neox", "embed_in", "layers", "attention", "final_layer_norm", "embed_out"),
+    neox_like("gpt_neox", "GPTNeoXLayer", "gpt_neox", "embed_in", "layers", "attention", "final_layer_norm",
+              "embed_out"),
     bloom_names(),
     falcon_names(),
     mpt_names("mpt", "MptBlock"),
