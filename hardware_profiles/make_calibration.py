@@ -308,5 +308,198 @@ def report():
                       {k: float(f"{p[k]:.3g}") for k in p if k.startswith(("network", "nvls_tree"))})
 
 
+# --- profiles -------------------------------------------------------------------------------------------
+
+MEASURED, PUBLISHED, ASSUMED = "measured", "published", "assumed"
+GEMM = "least squares on validation/measured/kernels/matmul.csv ({})"
+TRAINING = "validation/measured/kernels/matmul_training_layout_a100_pcie.csv, rate relative to forward"
+NCCL = "least squares on validation/measured/collectives/{}.csv, form of NCCL's tuner"
+GPU_OF = {"ampere": "a100_sxm", "hopper": "h100_sxm", "blackwell": "b200_sxm", "ada": "l40s"}
+NOMINAL_WATTS = {"ampere": 400, "hopper": 700}
+NODE_OF = {"ampere": "a100", "hopper": "h100", "blackwell": "b200"}
+TABLE_OF = {"a100": "a100_sxm_node", "h100": "h100_sxm_node", "b200": "b200_sxm_node"}
+FABRIC_OF = {"dgx-b200": "infiniband_b200", "dgx-b300": "infiniband_b200", "gb200-nvl72": "infiniband_b200",
+             "gb300-nvl72": "infiniband_b200", "p4d": "efa_p4de", "p4de": "efa_p4de", "a3-mega": "tcpxo"}
+FABRIC_TABLE = {"infiniband_b200": "b200_infiniband_2_nodes", "efa_p4de": "p4de_efa_2_nodes",
+                "tcpxo": "a3mega_tcpxo_2_nodes"}
+
+
+class Block:
+    """The calibration of one profile under construction."""
+
+    def __init__(self):
+        self.constants = {}
+
+    def put(self, name, value, kind, source):
+        self.constants[name] = {"value": float(f"{value:.4g}"), "source": source, "kind": kind}
+
+
+def put_matmul(block, device, gemm, layouts):
+    architecture = device["architecture"]
+    gpu = GPU_OF.get(architecture)
+    # Sustained clocks under a power cap follow about its cube root (dynamic power grows with f V^2): the A100 PCIe
+    # (300 W) runs the fitted matmuls at 0.919 of the 400 W SXM part, the rule says 0.909.
+    cap = min(1.0, device["power_watts"] / NOMINAL_WATTS.get(architecture, device["power_watts"])) ** (1 / 3)
+    note = "" if cap == 1.0 else f"; times ({device['power_watts']} W / {NOMINAL_WATTS[architecture]} W)^(1/3)"
+    for dtype, table in (("bf16", "bfloat16"), ("fp8", "fp8"), ("fp4", "nvfp4")):
+        key, kind = (gpu, table), MEASURED
+        if key not in gemm:
+            key, kind = ("b200_sxm", table), ASSUMED
+            if dtype == "bf16":
+                key = ("a100_sxm", table)
+        if note:
+            kind = ASSUMED
+        source = GEMM.format(key[0]) + note
+        _, efficiency, unbounded, half_m, half_n, half_k, _ = gemm[key]
+        if architecture == "cdna3" and dtype != "fp4":
+            # Best shape found: 668.4 of 1307 TFLOP/s (stas00/ml-engineering @744d01e, MAMF).
+            unbounded, efficiency = 0.511 * unbounded / efficiency, 0.511
+            kind, source = PUBLISHED, "stas00/ml-engineering @744d01e compute/accelerator: MAMF 668.4 of 1307 TFLOP/s"
+        block.put(f"matmul.{dtype}.efficiency", efficiency * cap, kind, source)
+        block.put(f"matmul.{dtype}.unbounded_efficiency", unbounded * cap, kind, source)
+        for name, value in (("half_m", half_m), ("half_n", half_n), ("half_k", half_k)):
+            block.put(f"matmul.{dtype}.{name}", value, kind, source)
+    base = gemm.get((gpu, "bfloat16"), gemm["a100_sxm", "bfloat16"])
+    kind = MEASURED if gpu else ASSUMED
+    source = GEMM.format(gpu or "a100_sxm")
+    block.put("matmul.fixed_s", base[0], kind, source)
+    block.put("matmul.memory_fraction", min(base[6], 0.9), kind, source)
+    for dtype in ("tf32", "fp32"):
+        block.put(f"matmul.{dtype}.efficiency", base[1] * cap, ASSUMED, "as bf16 on the same device")
+    forward = layouts["forward"]
+    layout_kind = MEASURED if architecture == "ampere" else ASSUMED
+    block.put("matmul.layout.data_gradient", layouts["data_gradient"] / forward, layout_kind, TRAINING)
+    block.put("matmul.layout.weight_gradient", layouts["data_gradient"] / forward, ASSUMED,
+              "as the data gradient: no measurement without fp32 accumulation")
+    block.put("matmul.layout.weight_gradient_fp32", layouts["weight_gradient_fp32"] / forward, layout_kind, TRAINING)
+    if architecture == "blackwell":
+        block.put("matmul.layout.grouped", 0.30 / 0.49, PUBLISHED,
+                  "MooreThreads/SimuMax @4dcaae5 b200: grouped 0.30 against 0.49 of peak")
+    else:
+        block.put("matmul.layout.grouped", min(1.0, layouts["grouped_forward"] / forward), layout_kind, TRAINING)
+
+
+def put_attention(block, device, sets):
+    architecture = device["architecture"]
+    gpu = {"ampere": "a100", "hopper": "h100", "blackwell": "h100"}.get(architecture, "a100")
+    table = "least squares on validation/measured/kernels/flash_attention_published.csv ({})"
+    cap = min(1.0, device["power_watts"] / NOMINAL_WATTS.get(architecture, device["power_watts"])) ** (1 / 3)
+    for name in ("flash2", "flash3", "cudnn"):
+        key = (gpu, name) if (gpu, name) in sets else (gpu, "flash2")
+        fit = sets[key]
+        kind = PUBLISHED if key[1] == name and architecture in ("ampere", "hopper") and cap == 1.0 else ASSUMED
+        source = table.format(f"{key[1]} on {key[0]}")
+        scale, half, extra = cap, None, fit["causal_extra"]
+        if architecture == "blackwell" and name != "flash2":
+            # aiconfigurator's forward tables on B200 fit 0.49 of peak with 1,600 tokens of half length when causal.
+            scale, half, extra = 0.49 / fit["forward"][128], 800.0, 800.0
+            kind, source = MEASURED, "least squares on validation/measured/kernels/attention_forward.csv (b200_sxm)"
+        for way in ("forward", "backward"):
+            for dim in (64, 128):
+                block.put(f"attention.{name}.{way}.efficiency_{dim}", fit[way][dim] * scale, kind, source)
+            block.put(f"attention.{name}.{way}.half_length", half or fit[f"{way}_half"], kind, source)
+        block.put(f"attention.{name}.causal_extra_length", extra, kind, source)
+    block.put("attention.fixed_s", 5e-6, ASSUMED, "launch and tail of one fused attention kernel")
+    block.put("attention.flash1_factor", 0.55, PUBLISHED,
+              "arXiv 2307.08691 section 4.1: FlashAttention-2 is 1.7 to 3.0 times as fast as FlashAttention")
+    block.put("attention.flex_forward_factor", 0.90, PUBLISHED, "PyTorch FlexAttention announcement: 90 % of FA2 forward")
+    block.put("attention.flex_backward_factor", 0.85, PUBLISHED, "PyTorch FlexAttention announcement: 85 % of FA2 backward")
+    for way in ("forward", "backward"):
+        block.put(f"attention.tiles_per_sm.{way}", OCCUPANCY[way], ASSUMED,
+                  "tiles each SM must have before the grid is full: taken out before fitting the tables")
+
+
+def put_memory_kernels(block, architecture):
+    copy = {"blackwell": 0.727, "hopper": 0.752, "ampere": 0.775}.get(architecture)
+    source = "stas00/ml-engineering @744d01e: device copy 1581 of 2039 (A100), 2520 of 3350 (H100), 5815 of 8000 GB/s (GB200)"
+    kind = MEASURED if copy else ASSUMED
+    copy = copy or 0.75
+    for name in ("copy", "cast", "elementwise", "reduction", "optimizer"):
+        block.put(f"memory_kernel.{name}.fraction", copy, kind if name == "copy" else ASSUMED,
+                  source if name == "copy" else "as a device copy: " + source)
+    for name in ("norm", "softmax"):
+        block.put(f"memory_kernel.{name}.fraction", 0.9 * copy, ASSUMED, "0.9 of a device copy: a reduction inside each row")
+    block.put("memory_kernel.embedding.fraction", 0.6 * copy, ASSUMED, "0.6 of a device copy: rows at random addresses")
+    block.put("memory_kernel.fixed_s", 1.5e-6, ASSUMED, "start and drain of a short kernel behind another")
+
+
+def put_collectives(block, name, profile, nodes, fabrics):
+    architecture = profile["device"]["architecture"]
+    node = NODE_OF.get(architecture)
+    switch = profile["node"]["fabric"] == "nvswitch"
+    fabric = FABRIC_OF.get(name)
+    constants = fabrics[fabric][0] if fabric else nodes[node] if node else dict(START)
+    inside_kind = MEASURED if node and switch else ASSUMED
+    inside = NCCL.format(TABLE_OF[node]) if node else "NCCL v2.28.9 src/graph/tuning.cc, latencies and efficiencies of DGX class machines"
+    outside_kind = MEASURED if fabric else ASSUMED
+    outside = NCCL.format(FABRIC_TABLE[fabric]) if fabric else (
+        NCCL.format("h100_infiniband_ring_ratio") if node == "h100" else
+        "two-node InfiniBand and RoCE fits of the same form (validation/measured/collectives)")
+    if node == "h100" and not fabric:
+        outside_kind = MEASURED
+    for key in START:
+        value = constants[key]
+        second = key.endswith((".base", ".hop", ".peer"))
+        network = key.startswith("network") or key in ("nvls_tree.fraction", "direct.network_fraction")
+        # A fit without data on a protocol wanders: no hop is slower than half a millisecond.
+        value = min(value, 5e-4) if second else value
+        block.put(f"collective.{key}" + ("_s" if second else ""), value, outside_kind if network else inside_kind,
+                  outside if network else inside)
+    nvls = profile["node"].get("nvls", False) and node
+    block.put("collective.nvls.min_ranks", nodes[node]["nvls.min_ranks"] if nvls else 0, PUBLISHED,
+              "stas00/ml-engineering @744d01e network chapter: seen from 5 GPUs on H200, 6 on B200; 0: never")
+    block.put("collective.unaligned_slowdown", 3.5, MEASURED, "horovod PR 3727: 7 ms instead of 2 ms for an unaligned all-gather")
+    channels = {"a100": 24, "h100": 24, "b200": 16}.get(node, 2) if switch else 2
+    block.put("collective.channels.node", channels, PUBLISHED, "NVIDIA/nccl issue 689 and tuning of the ring graph on one node")
+    block.put("collective.channels.network", 16 if switch else 2, PUBLISHED, "NVIDIA/nccl: 8 NICs x 2 channels; 2 on PCIe boxes")
+    block.put("collective.channels.nvls", 16, PUBLISHED, "NVIDIA/nccl issues 1649 and 1656")
+    block.put("collective.channels.direct", 16 if switch else 2, ASSUMED, "as rings over the network")
+    block.put("collective.channel_bytes", 524288, PUBLISHED, "NVIDIA/nccl v2.28.9: NVLink p2p chunk of 512 KiB")
+    block.put("collective.memory_passes", 2.5, PUBLISHED, "two to three passes over device memory for each byte on the bus")
+
+
+# Seconds of CPU time on one core of a current server: no public per-release table exists, hence assumed. Eager PyTorch
+# spends several microseconds per operator in the dispatcher, autograd and the driver; compiled code the driver and a stub.
+HOST = {"torch_eager": (6e-6, 30e-6, 8e-6, 120e-6, 4e-6, 200e-6, 2e-6, 1e-3),
+        "torch_compile": (3e-6, 30e-6, 8e-6, 120e-6, 4e-6, 200e-6, 2e-6, 1e-3),
+        "megatron": (5e-6, 25e-6, 5e-6, 50e-6, 1e-6, 300e-6, 1e-6, 1e-3),
+        "megatron_legacy": (6e-6, 30e-6, 5e-6, 50e-6, 1e-6, 300e-6, 1e-6, 1e-3),
+        "deepspeed": (6e-6, 35e-6, 25e-6, 100e-6, 5e-6, 500e-6, 2e-6, 1e-3)}
+HOST_NAMES = ("launch_s", "collective_s", "module_hook_s", "unit_hook_s", "parameter_hook_s", "optimizer_step_s",
+              "optimizer_parameter_s", "micro_batch_s")
+
+
+def put_host(block):
+    for stack, values in HOST.items():
+        for name, value in zip(HOST_NAMES, values):
+            block.put(f"host.{stack}.{name}", value, ASSUMED, "CPU time of one core of a current server")
+    block.put("host.synchronize_s", 20e-6, ASSUMED, "return of a blocking CUDA call")
+    block.put("copy.latency_s", 1e-5, ASSUMED, "launch of a copy engine transfer")
+    block.put("copy.pinned_fraction", 0.85, MEASURED, "nvbandwidth: 25.1 of 31.5 (Gen4), 55.4 of 63 GB/s (Gen5)")
+    block.put("copy.pageable_fraction", 0.2, MEASURED, "deepspeedai/DeepSpeed PR 5301: pinning is 4 to 6 times as fast")
+
+
+def write_profiles():
+    gemm = {(gpu, dtype): fit_matmul(gpu, dtype)[0] for gpu, dtypes in PEAK.items() for dtype in dtypes}
+    layouts = training_layout(gemm["a100_sxm", "bfloat16"])
+    sets = attention_sets()
+    nodes, fabrics = fit_collectives()
+    for path in sorted((ROOT / "hardware_profiles").glob("*.json")):
+        profile = json.loads(path.read_text())
+        block = Block()
+        put_matmul(block, profile["device"], gemm, layouts)
+        put_attention(block, profile["device"], sets)
+        put_memory_kernels(block, profile["device"]["architecture"])
+        put_collectives(block, path.stem, profile, nodes, fabrics)
+        put_host(block)
+        kept = {name: value for name, value in profile["calibration"].items() if name.startswith("memory.")}
+        kept.setdefault("memory.nvls_bytes", {"value": 0, "source": "no published figure for NVLS buffers", "kind": ASSUMED})
+        profile["calibration"] = dict(sorted({**kept, **block.constants}.items()))
+        path.write_text(json.dumps(profile, indent=2) + "\n")
+
+
 if __name__ == "__main__":
-    report()
+    if "--report" in sys.argv:
+        report()
+    else:
+        write_profiles()

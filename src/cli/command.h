@@ -12,8 +12,8 @@ namespace shardsim {
 /// What a command does once its options are read; returns the exit code.
 using Action = std::function<int(const Console&)>;
 
-/// Each adds its command to `app` and keeps its options alive in the returned action, which is to be called when
-/// the user chose the command.
+/// Each adds its command to `app` and keeps its options alive in the returned action, which is to be called
+/// when the user chose the command.
 struct Command {
   CLI::App* app = nullptr;
   Action action;

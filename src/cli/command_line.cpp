@@ -27,12 +27,14 @@ std::vector<std::string> command_names(const CLI::App& app) {
 /// "--name" or "-n" of an argument, without a value; empty for anything else.
 std::string option_of(const std::string& argument) {
   const bool is_long = argument.size() > 2 && argument.starts_with("--");
-  const bool is_short = argument.size() == 2 && argument[0] == '-' && std::isalpha(static_cast<unsigned char>(argument[1])) != 0;
+  const bool is_short = argument.size() == 2 && argument[0] == '-' &&
+                        std::isalpha(static_cast<unsigned char>(argument[1])) != 0;
   return is_long || is_short ? argument.substr(0, argument.find('=')) : "";
 }
 
 /// The command that the arguments choose, and how many of them name it. Errors: no such command.
-Result<std::pair<CLI::App*, std::size_t>> chosen_command(CLI::App& app, const std::vector<std::string>& arguments) {
+Result<std::pair<CLI::App*, std::size_t>> chosen_command(CLI::App& app,
+                                                         const std::vector<std::string>& arguments) {
   CLI::App* command = &app;
   std::size_t used = 0;
   while (used < arguments.size()) {
@@ -56,13 +58,15 @@ std::vector<std::string> option_names(const CLI::App& command) {
 }
 
 bool spells_truth(const std::string& text) {
-  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(),
+                                                   [](unsigned char c) { return std::isdigit(c) != 0; });
   return text == "true" || text == "false" || text == "null" || digits;
 }
 
-/// Joins every option with its value ("--dp-shard=-1"), so that a value may begin with a dash; an option for a
-/// truth value without one means true.
-Result<std::vector<std::string>> join_values(const CLI::App& command, const std::vector<std::string>& arguments) {
+/// Joins every option with its value ("--dp-shard=-1"), so that a value may begin with a dash; an option for
+/// a truth value without one means true.
+Result<std::vector<std::string>> join_values(const CLI::App& command,
+                                             const std::vector<std::string>& arguments) {
   const auto names = option_names(command);
   std::vector<std::string> joined;
   Diagnostics errors;
@@ -101,8 +105,8 @@ void append(std::vector<Command>& commands, std::vector<Command> more) {
   for (auto& command : more) commands.push_back(std::move(command));
 }
 
-int parse_and_run(CLI::App& app, const std::vector<Command>& commands, const std::vector<std::string>& arguments,
-                  const Console& console) {
+int parse_and_run(CLI::App& app, const std::vector<Command>& commands,
+                  const std::vector<std::string>& arguments, const Console& console) {
   const auto chosen = chosen_command(app, arguments);
   if (!chosen.ok()) return report_errors(chosen.errors(), console);
   const auto [command, used] = chosen.value();
@@ -121,8 +125,9 @@ int parse_and_run(CLI::App& app, const std::vector<Command>& commands, const std
     console.out << version.what() << "\n";
     return kDone;
   } catch (const CLI::ParseError& error) {
-    return report_errors({command_line_error("", error.what(), fmt::format("{} --help", command->get_display_name()))},
-                         console);
+    return report_errors(
+        {command_line_error("", error.what(), fmt::format("{} --help", command->get_display_name()))},
+        console);
   }
   for (const auto& [owner, action] : commands) {
     if (owner == command) return action(console);

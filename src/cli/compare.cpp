@@ -92,7 +92,9 @@ Diagnostics errors_of_all(const std::vector<ComparedRun>& runs) {
   for (const auto& run : runs) {
     if (run.outcome.ok()) return {};
     for (const auto& error : run.outcome.errors()) {
-      const auto same = [&](const Diagnostic& other) { return format_diagnostic(other) == format_diagnostic(error); };
+      const auto same = [&](const Diagnostic& other) {
+        return format_diagnostic(other) == format_diagnostic(error);
+      };
       if (std::none_of(errors.begin(), errors.end(), same)) errors.push_back(error);
     }
   }
@@ -109,7 +111,8 @@ int compare_runs(const CompareOptions& options, const Console& console) {
   for (auto& settings : combinations(variations.value())) {
     auto document = base.value();
     for (const auto& [path, value] : settings) {
-      const auto errors = document.set(path, value, fmt::format("--vary {}={}", path, value), options.run.keys);
+      const auto errors =
+          document.set(path, value, fmt::format("--vary {}={}", path, value), options.run.keys);
       if (!errors.empty()) return report_errors(errors, console);
     }
     auto outcome = predict_document(document, data);
@@ -131,13 +134,15 @@ Command add_compare(CLI::App& app) {
   auto* command = app.add_subcommand("compare", "Predict all combinations of some settings, side by side.");
   add_run_options(*command, options->run);
   command
-      ->add_option("--vary", options->vary,
-                   "a key of the run file and the values to try, e.g. data_parallel.wrap=block,root; lists and "
-                   "objects as JSON")
+      ->add_option(
+          "--vary", options->vary,
+          "a key of the run file and the values to try, e.g. data_parallel.wrap=block,root; lists and "
+          "objects as JSON")
       ->type_name("PATH=A,B")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--json", options->json, "write the predictions as JSON; - prints only JSON")->type_name("FILE|-");
+  command->add_option("--json", options->json, "write the predictions as JSON; - prints only JSON")
+      ->type_name("FILE|-");
   command->footer(
       "Example:\n  shardsim compare --model llama-3.1-8b --cluster dgx-h100 --gpus 64 --strategy fsdp2 "
       "--vary data_parallel.wrap=block,root");

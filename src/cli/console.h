@@ -27,8 +27,8 @@ int report_errors(const Diagnostics& errors, const Console& console);
 /// file, which appears whole or not at all. Returns kDone or kBadInput.
 int write_output(const std::string& target, const std::string& content, const Console& console);
 
-/// The directory with models/ and hardware_profiles/: `option` (--data) when given, else the first that exists
-/// of the source tree around a build folder and share/shardsim beside the binary's folder.
+/// The directory with models/ and hardware_profiles/: `option` (--data) when given, else the first that
+/// exists of the source tree around a build folder and share/shardsim beside the binary's folder.
 [[nodiscard]] std::filesystem::path data_directory(const std::string& option, const Console& console);
 
 }  // namespace shardsim

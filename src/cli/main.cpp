@@ -20,7 +20,8 @@ std::filesystem::path executable_path(const char* name) {
 
 int report_bug(const char* what) {
   std::cerr << "shardsim: internal error: " << what
-            << "\nThis is a bug in shardsim, not in your input. Please report it with the command and the run file.\n";
+            << "\nThis is a bug in shardsim, not in your input. Please report it with the command and the "
+               "run file.\n";
   return shardsim::kBug;
 }
 
@@ -29,8 +30,8 @@ int report_bug(const char* what) {
 int main(int argc, char** argv) {
   const bool out_is_terminal = isatty(STDOUT_FILENO) != 0;
   const bool err_is_terminal = isatty(STDERR_FILENO) != 0;
-  const shardsim::Console console{std::cout,         std::cerr,       {out_is_terminal}, {err_is_terminal},
-                                  err_is_terminal, executable_path(argv[0])};
+  const shardsim::Console console{std::cout,         std::cerr,       {out_is_terminal},
+                                  {err_is_terminal}, err_is_terminal, executable_path(argv[0])};
   try {
     return shardsim::run_command_line(std::vector<std::string>(argv + 1, argv + argc), console);
   } catch (const std::exception& error) {

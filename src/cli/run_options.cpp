@@ -52,11 +52,12 @@ Result<RunDocument> load_one(const std::string& file_and_index) {
   if (runs.size() == 1 && !index) return std::move(runs.front());
   const auto last = runs.size() - 1;
   if (!index) {
-    return Diagnostic{file, "/runs", fmt::format("{} runs, and one is wanted", runs.size()), "", "",
-                      fmt::format("choose with {}#0 to {}#{}", file, file, last)};
+    return Diagnostic{file, "/runs", fmt::format("{} runs, and one is wanted", runs.size()),
+                      "",   "",      fmt::format("choose with {}#0 to {}#{}", file, file, last)};
   }
   if (*index > last) {
-    return Diagnostic{file, "/runs", "no run of this index", fmt::format("0 to {}", last), fmt::format("{}", *index), ""};
+    return Diagnostic{
+        file, "/runs", "no run of this index", fmt::format("0 to {}", last), fmt::format("{}", *index), ""};
   }
   return std::move(runs[*index]);
 }
@@ -68,12 +69,13 @@ void append(Diagnostics& errors, Diagnostics more) {
 }  // namespace
 
 void add_data_option(CLI::App& command, std::string& data) {
-  command.add_option("--data", data, "directory that holds models/ and hardware_profiles/")
-      ->type_name("DIR");
+  command.add_option("--data", data, "directory that holds models/ and hardware_profiles/")->type_name("DIR");
 }
 
 void add_run_options(CLI::App& command, RunOptions& options) {
-  command.add_option("RUN", options.file, "run file (JSON, shardsim.run/1); FILE#3: the fourth run of a file of runs")
+  command
+      .add_option("RUN", options.file,
+                  "run file (JSON, shardsim.run/1); FILE#3: the fourth run of a file of runs")
       ->type_name("");
   command.add_option("--set", options.sets, "set any key of the run file, e.g. data_parallel.wrap=root")
       ->type_name("PATH=VALUE")
@@ -122,7 +124,8 @@ Result<RunSpec> resolve_run(const RunOptions& options, const Console& console) {
   return read_run(document.value(), data_directory(options.data, console));
 }
 
-Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const std::string& option) {
+Result<std::pair<std::string, std::string>> split_assignment(const std::string& text,
+                                                             const std::string& option) {
   const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     return Diagnostic{"command line", option, "bad value", "PATH=VALUE", fmt::format("\"{}\"", text), ""};
@@ -130,7 +133,9 @@ Result<std::pair<std::string, std::string>> split_assignment(const std::string& 
   return std::pair(text.substr(0, equals), text.substr(equals + 1));
 }
 
-bool is_truth_option(const CLI::Option& option) { return option.get_type_name() == kTruthType; }
+bool is_truth_option(const CLI::Option& option) {
+  return option.get_type_name() == kTruthType;
+}
 
 std::string suggest_near(const std::string& name, const std::vector<std::string>& names) {
   const auto near = nearest_name(name, names);

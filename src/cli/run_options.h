@@ -18,7 +18,7 @@ namespace shardsim {
 struct RunOptions {
   std::string file;
   std::vector<std::pair<std::size_t, std::string>> flags;  ///< index into `keys`, value; in the order given
-  std::vector<std::string> sets;                            ///< "path=value"
+  std::vector<std::string> sets;                           ///< "path=value"
   std::string data;
   std::vector<RunKey> keys = run_keys();
 };

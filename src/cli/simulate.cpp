@@ -53,7 +53,8 @@ int write_results(const SimulateOptions& options, const Prediction& prediction, 
     if (const int code = write_output(options.json, text, console); code != kDone) return code;
   }
   if (!options.trace.empty()) {
-    if (const int code = write_output(options.trace, trace_of(prediction), console); code != kDone) return code;
+    if (const int code = write_output(options.trace, trace_of(prediction), console); code != kDone)
+      return code;
   }
   if (options.json != "-" && options.trace != "-") {
     console.out << format_summary(prediction.summary, console.out_style) << std::flush;
@@ -89,12 +90,16 @@ Command add_simulate(CLI::App& app) {
   const auto options = std::make_shared<SimulateOptions>();
   auto* command = app.add_subcommand("simulate", "Predict peak memory and step time of one run.");
   add_run_options(*command, options->run);
-  command->add_option("--json", options->json, "write the prediction as JSON; - prints only JSON")->type_name("FILE|-");
+  command->add_option("--json", options->json, "write the prediction as JSON; - prints only JSON")
+      ->type_name("FILE|-");
   command->add_option("--trace", options->trace, "write a Chrome trace for Perfetto")->type_name("FILE|-");
-  command->add_option("--granularity", options->granularity, "grain of the simulated tasks: op or segment (default op)")
+  command
+      ->add_option("--granularity", options->granularity,
+                   "grain of the simulated tasks: op or segment (default op)")
       ->type_name("")
       ->check(CLI::IsMember({"op", "segment"}));
-  command->add_option("--ranks", options->ranks, "play one rank of each class (folded) or all (default folded)")
+  command
+      ->add_option("--ranks", options->ranks, "play one rank of each class (folded) or all (default folded)")
       ->type_name("")
       ->check(CLI::IsMember({"folded", "all"}));
   command->add_flag("--fail-on-oom", options->fail_on_oom, "exit with 1 when the run does not fit");

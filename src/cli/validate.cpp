@@ -101,7 +101,8 @@ Result<AccuracyRow> validate_run(const MeasuredRun& measured, const fs::path& da
   row.id = run.value().id;
   row.source = measured.file_stem;
   const auto& figures = run.value().measured;
-  if (!figures || (!figures->step_time_s && !figures->peak_allocated_bytes && !figures->peak_reserved_bytes)) {
+  if (!figures ||
+      (!figures->step_time_s && !figures->peak_allocated_bytes && !figures->peak_reserved_bytes)) {
     row.skipped = "nothing measured";
     return row;
   }
@@ -118,7 +119,8 @@ Result<AccuracyRow> validate_run(const MeasuredRun& measured, const fs::path& da
 }
 
 /// validate_run that keeps a bug in one run from hiding all others.
-Result<AccuracyRow> validate_or_note_bug(const MeasuredRun& run, const fs::path& data, std::atomic<bool>& bug) {
+Result<AccuracyRow> validate_or_note_bug(const MeasuredRun& run, const fs::path& data,
+                                         std::atomic<bool>& bug) {
   try {
     return validate_run(run, data);
   } catch (const InternalError& error) {
@@ -159,10 +161,9 @@ std::vector<Result<AccuracyRow>> validate_all(const std::vector<MeasuredRun>& ru
 bool gate_fails(const char* what, const ErrorStatistics& errors, const std::optional<double>& limit,
                 const Console& console) {
   if (!limit || (errors.count > 0 && errors.mean <= *limit)) return false;
-  console.err << (errors.count == 0
-                      ? fmt::format("gate: no {} to check\n", what)
-                      : fmt::format("gate: mean {} error {:.2f} % is above {:.2f} %\n", what, errors.mean * 100.0,
-                                    *limit * 100.0));
+  console.err << (errors.count == 0 ? fmt::format("gate: no {} to check\n", what)
+                                    : fmt::format("gate: mean {} error {:.2f} % is above {:.2f} %\n", what,
+                                                  errors.mean * 100.0, *limit * 100.0));
   return true;
 }
 
@@ -201,13 +202,17 @@ Command add_validate(CLI::App& app) {
       ->required()
       ->type_name("");
   add_data_option(*command, options->data);
-  command->add_option("--json", options->json, "write all rows as JSON; - prints only JSON")->type_name("FILE|-");
-  command->add_option("--worst", options->worst, "rows with the largest errors to show (default 10)")->type_name("N");
-  command->add_option("--max-step-mape", options->max_step_mape,
-                      "exit with 1 when the mean absolute error of step times is above it (0.1 is 10 %)")
+  command->add_option("--json", options->json, "write all rows as JSON; - prints only JSON")
+      ->type_name("FILE|-");
+  command->add_option("--worst", options->worst, "rows with the largest errors to show (default 10)")
+      ->type_name("N");
+  command
+      ->add_option("--max-step-mape", options->max_step_mape,
+                   "exit with 1 when the mean absolute error of step times is above it (0.1 is 10 %)")
       ->type_name("X");
-  command->add_option("--max-memory-mape", options->max_memory_mape,
-                      "exit with 1 when the mean absolute error of memory is above it (0.05 is 5 %)")
+  command
+      ->add_option("--max-memory-mape", options->max_memory_mape,
+                   "exit with 1 when the mean absolute error of memory is above it (0.05 is 5 %)")
       ->type_name("X");
   command->footer("Example:\n  shardsim validate validation/measured --max-step-mape 0.15");
   return {command, [options](const Console& console) { return validate_paths(*options, console); }};

@@ -185,6 +185,11 @@ std::int64_t data_parallel_ranks(const Mesh& mesh) {
   return mesh.size("dp_replicate") * mesh.size("dp_shard");
 }
 
+std::int64_t global_batch(const RunSpec& run, const Mesh& mesh) {
+  if (run.batch.global_batch > 0) return run.batch.global_batch;
+  return run.batch.micro_batch * data_parallel_ranks(mesh);
+}
+
 std::int64_t micro_batches(const RunSpec& run, const Mesh& mesh) {
   if (run.batch.global_batch == 0) return 1;
   const auto per_pass = run.batch.micro_batch * data_parallel_ranks(mesh);

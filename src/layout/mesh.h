@@ -48,6 +48,9 @@ struct Mesh {
 /// Replicas that see different sequences: dp_replicate x dp_shard.
 [[nodiscard]] std::int64_t data_parallel_ranks(const Mesh& mesh);
 
+/// Sequences per step: as the run says, or one micro-batch for each data-parallel rank.
+[[nodiscard]] std::int64_t global_batch(const RunSpec& run, const Mesh& mesh);
+
 /// Micro-batches per rank and step. Requires a legal layout.
 [[nodiscard]] std::int64_t micro_batches(const RunSpec& run, const Mesh& mesh);
 
