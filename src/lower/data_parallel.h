@@ -23,6 +23,10 @@ struct MicroBatch {
   [[nodiscard]] bool is_last() const { return index + 1 == count; }
 };
 
+/// Whether FSDP1 shows the optimizer the original parameters (use_orig_params=True, which Composer,
+/// torchtitan and Accelerate set from PyTorch 2.0 on) rather than the flat one.
+[[nodiscard]] bool uses_original_parameters(const RunSpec& run);
+
 /// What every part of the lowering reads and writes.
 struct LoweringContext {
   const RunSpec& run;
@@ -72,6 +76,8 @@ class DataParallel {
   virtual void optimizer_step(bool first) = 0;
 };
 
+[[nodiscard]] std::unique_ptr<DataParallel> make_ddp(LoweringContext& context);
+[[nodiscard]] std::unique_ptr<DataParallel> make_fsdp1(LoweringContext& context);
 [[nodiscard]] std::unique_ptr<DataParallel> make_fsdp2(LoweringContext& context);
 /// DeepSpeed ZeRO: `stage` 1 cuts optimizer states, 2 gradients as well.
 [[nodiscard]] std::unique_ptr<DataParallel> make_zero12(LoweringContext& context, int stage);

@@ -502,11 +502,13 @@ void Fsdp2::end_backward() {
 void Fsdp2::optimizer_step(bool /*first*/) {
   std::int64_t elements = 0;
   for (const auto& group : groups_) elements += group.shard_elements;
-  if (shard_degree_ > 1) {
-    clip_gradients(*context_, elements, stored_, {shard_group_});
-  } else {
-    clip_gradients(*context_, elements, stored_, {});
-  }
+  // DTensor norms: PyTorch >= 2.14 reduces one value per parameter, older releases one scalar
+  // (nn/utils/clip_grad.py).
+  const bool per_parameter = context_->run.software.torch >= TorchVersion{2, 14};
+  const auto norms = per_parameter ? static_cast<std::int64_t>(context_->graph.parameters.size()) : 1;
+  std::vector<GroupIndex> groups;
+  if (shard_degree_ > 1) groups.push_back(shard_group_);
+  clip_gradients(*context_, elements, stored_, groups, norms);
   optimizer_->step();
   for (auto& group : groups_) {
     if (group.sharded_gradient != kNoIndex) builder_->free(group.sharded_gradient);

@@ -43,6 +43,10 @@ namespace {
 
 std::unique_ptr<DataParallel> make_data_parallel(LoweringContext& context) {
   switch (context.run.data_parallel.strategy) {
+    case DataParallelStrategy::kDdp:
+      return make_ddp(context);
+    case DataParallelStrategy::kFsdp1:
+      return make_fsdp1(context);
     case DataParallelStrategy::kFsdp2:
       return make_fsdp2(context);
     case DataParallelStrategy::kZero1:
@@ -51,8 +55,6 @@ std::unique_ptr<DataParallel> make_data_parallel(LoweringContext& context) {
       return make_zero12(context, 2);
     case DataParallelStrategy::kZero3:
       return make_zero3(context);
-    case DataParallelStrategy::kFsdp1:
-    case DataParallelStrategy::kDdp:
     case DataParallelStrategy::kMegatronDistributedOptimizer:
       break;
   }

@@ -125,7 +125,7 @@ void Optimizer::step() {
 }
 
 void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype,
-                    const std::vector<GroupIndex>& groups) {
+                    const std::vector<GroupIndex>& groups, std::int64_t norms) {
   const auto& run = context.run;
   if (!run.optimizer.clip_grad_norm) return;
   auto& builder = context.builder;
@@ -133,8 +133,7 @@ void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype
   const Bytes size(dtype_bytes(dtype, elements));
   builder.launch(kComputeStream,
                  MemoryShape{MemoryKernel::kReduction, size, Bytes(0), launches(parameters, 1) + 1});
-  const bool per_parameter = run.software.torch >= TorchVersion{2, 14};
-  const Bytes message(4 * (per_parameter ? static_cast<std::int64_t>(parameters) : 1));
+  const Bytes message(dtype_bytes(Dtype::kFp32, norms));
   for (const auto group : groups) {
     builder.collective(kComputeStream,
                        {CollectiveOp::kAllReduce, group, message, message, Dtype::kFp32, true});

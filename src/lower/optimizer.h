@@ -40,10 +40,10 @@ class Optimizer {
   bool has_states_ = false;
 };
 
-/// Scales gradients by the norm: per-tensor norms, one all-reduce per group of `groups`, scaling in place.
-/// `elements` are the local gradient elements of `dtype`. Nothing when the run does not clip.
-/// PyTorch >= 2.14 reduces one fp32 per parameter, older releases one scalar (torch/nn/utils/clip_grad.py).
+/// Scales gradients by the norm: per-tensor norms, one all-reduce of `norms` fp32 values in each of `groups`,
+/// scaling in place. `elements` are the local gradient elements of `dtype`. Nothing when the run does not
+/// clip.
 void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype,
-                    const std::vector<GroupIndex>& groups);
+                    const std::vector<GroupIndex>& groups, std::int64_t norms);
 
 }  // namespace shardsim
