@@ -473,6 +473,8 @@ def put_host(block):
     for stack, values in HOST.items():
         for name, value in zip(HOST_NAMES, values):
             block.put(f"host.{stack}.{name}", value, ASSUMED, "CPU time of one core of a current server")
+    block.put("device.slowest_of_many", 0.95, PUBLISHED,
+              "stas00/ml-engineering @744d01e benchmarks chapter: matmul rates of one node's GPUs spread by about 5 %")
     block.put("host.synchronize_s", 20e-6, ASSUMED, "return of a blocking CUDA call")
     block.put("copy.latency_s", 1e-5, ASSUMED, "launch of a copy engine transfer")
     block.put("copy.pinned_fraction", 0.85, MEASURED, "nvbandwidth: 25.1 of 31.5 (Gen4), 55.4 of 63 GB/s (Gen5)")

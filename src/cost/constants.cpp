@@ -69,9 +69,9 @@ void add_host_and_memory(std::vector<std::string>& names) {
       names.push_back(fmt::format("host.{}.{}", stack_name(stack), name));
     }
   }
-  for (const char* name : {"host.synchronize_s", "copy.latency_s", "copy.pinned_fraction",
-                           "copy.pageable_fraction", "memory.context_bytes", "memory.communicator_bytes",
-                           "memory.channel_peer_bytes", "memory.nvls_bytes"}) {
+  for (const char* name : {"device.slowest_of_many", "host.synchronize_s", "copy.latency_s",
+                           "copy.pinned_fraction", "copy.pageable_fraction", "memory.context_bytes",
+                           "memory.communicator_bytes", "memory.channel_peer_bytes", "memory.nvls_bytes"}) {
     names.emplace_back(name);
   }
 }

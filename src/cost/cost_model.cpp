@@ -211,6 +211,10 @@ CollectiveCost CostModel::collective(CollectiveOp op, Bytes size, Dtype dtype, c
   return result;
 }
 
+double CostModel::slowest_of_many() const {
+  return profile_.calibration.value("device.slowest_of_many");
+}
+
 Cost CostModel::copy(const CopyWork& work) const {
   const Calibration& calibration = profile_.calibration;
   const std::string_view fraction = work.pinned ? "copy.pinned_fraction" : "copy.pageable_fraction";

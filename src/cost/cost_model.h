@@ -63,6 +63,8 @@ class CostModel {
   [[nodiscard]] CollectiveCost collective(CollectiveOp op, Bytes size, Dtype dtype, const GroupRoute& route,
                                           bool aligned = true) const;
   /// Over the GPU's host link (PCIe or C2C), by the copy engine.
+  /// Rate of compute-bound kernels on the slowest of many GPUs relative to a typical one.
+  [[nodiscard]] double slowest_of_many() const;
   [[nodiscard]] Cost copy(const CopyWork& work) const;
   /// CPU time of one action; a CPU Adam has the node's rate divided by the GPUs that share the node.
   [[nodiscard]] Seconds host(const HostWork& work) const;

@@ -165,7 +165,13 @@ class Pricer {
             if constexpr (std::is_same_v<Shape, CopyWork>) {
               return copy_price(costs_.copy(shape));
             } else if constexpr (std::is_constructible_v<KernelShape, Shape>) {
-              return kernel_price(costs_.kernel(shape));
+              auto price = kernel_price(costs_.kernel(shape));
+              // Everyone waits for the slowest of several GPUs; bandwidth-bound kernels do not differ between
+              // them.
+              if (!std::is_same_v<Shape, MemoryShape> && program_.world > 1) {
+                price.work = price.work / costs_.slowest_of_many();
+              }
+              return price;
             } else {
               unreachable("a device task that is no kernel and no copy");
             }

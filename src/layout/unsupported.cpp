@@ -27,6 +27,21 @@ bool low_precision(Dtype dtype) {
 
 }  // namespace
 
+namespace {
+
+bool megatron_stack(SoftwareStack stack) {
+  return stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
+}
+
+/// torchao's float8 linears with dynamic scaling: operands are quantised on their way into each matmul.
+bool dynamic_float8(const RunSpec& run) {
+  const auto stack = run.software.stack;
+  return run.precision.compute == Dtype::kFp8 &&
+         (stack == SoftwareStack::kTorchEager || stack == SoftwareStack::kTorchCompile);
+}
+
+}  // namespace
+
 Diagnostics unsupported_features(const RunSpec& run) {
   const auto& data_parallel = run.data_parallel;
   const Feature features[] = {
@@ -47,8 +62,11 @@ Diagnostics unsupported_features(const RunSpec& run) {
        "a secondary weight partition", "null"},
       {uses_nvme(run.offload), "/offload", "offload to NVMe", "none or cpu"},
       {run.offload.activations != OffloadTarget::kNone, "/offload/activations", "activation offload", "none"},
-      {run.precision.fp8_recipe.has_value(), "/precision/fp8_recipe", "an fp8 recipe", "null"},
-      {low_precision(run.precision.compute), "/precision/compute", "8-bit and 4-bit matmuls", "bf16"},
+      {low_precision(run.precision.compute) && !dynamic_float8(run), "/precision/compute",
+       "8-bit and 4-bit arithmetic of this stack", "bf16, or fp8 with torch_eager or torch_compile"},
+      {data_parallel.strategy == DataParallelStrategy::kDdp && megatron_stack(run.software.stack),
+       "/data_parallel/strategy", "Megatron's own data parallelism",
+       "ddp with a torch stack, zero1, zero2, zero3, fsdp1 or fsdp2"},
   };
   Diagnostics errors;
   for (const auto& feature : features) {

@@ -125,10 +125,25 @@ std::vector<TensorIndex> per_op_saved(const ModelGraph& graph, const RecomputeRe
   return kept;
 }
 
+/// Leaves out kept outputs that no op of the region reads: they only feed what comes after it.
+void drop_unread(const ModelGraph& graph, const RecomputeRegion& region, std::vector<TensorIndex>& kept) {
+  std::erase_if(kept, [&](TensorIndex tensor) {
+    for (OpIndex index = region.begin; index < region.end; ++index) {
+      const Op& op = graph.ops[index];
+      const bool saved = std::find(op.saved.begin(), op.saved.end(), tensor) != op.saved.end();
+      const bool read = std::find(op.inputs.begin(), op.inputs.end(), tensor) != op.inputs.end();
+      if (saved || (read && !op.gradient_passthrough)) return false;
+    }
+    return true;
+  });
+}
+
 /// Fills what the region keeps and what it runs again.
 void finish_region(const ModelGraph& graph, const std::vector<std::uint32_t>& producer, bool per_op_policy,
-                   const std::vector<std::vector<TensorIndex>>& produced, RecomputeRegion& region) {
+                   SoftwareStack stack, const std::vector<std::vector<TensorIndex>>& produced,
+                   RecomputeRegion& region) {
   if (per_op_policy) region.held = per_op_saved(graph, region);
+  if (per_op_policy && stack == SoftwareStack::kTorchCompile) drop_unread(graph, region, region.held);
   const auto is_held = [&](TensorIndex tensor) {
     return std::find(region.held.begin(), region.held.end(), tensor) != region.held.end();
   };
@@ -245,7 +260,7 @@ void find_gradient_inputs(const ModelGraph& graph, const std::vector<std::uint32
 
 }  // namespace
 
-ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recompute) {
+ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recompute, SoftwareStack stack) {
   ExecutionPlan plan;
   std::vector<std::uint32_t> producer;
   append_trace(graph, plan.trace);
@@ -254,7 +269,8 @@ ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recom
   plan.region_of.assign(ops, kNoIndex);
   plan_regions(graph, recompute, plan);
   const bool per_op_policy = recompute.policy == RecomputePolicy::kSelective && !recompute.modules;
-  for (auto& region : plan.regions) finish_region(graph, producer, per_op_policy, plan.produced, region);
+  for (auto& region : plan.regions)
+    finish_region(graph, producer, per_op_policy, stack, plan.produced, region);
   for (std::uint32_t step = 0; step < plan.trace.size(); ++step) {
     if (plan.trace[step].kind != TraceStep::Kind::kOp) continue;
     const auto op = plan.trace[step].index;

@@ -48,7 +48,9 @@ struct ExecutionPlan {
 /// Policies: full = every n-th block keeps its inputs only (torchtitan counts blocks from 1: blocks n, 2n,
 /// ...); selective without modules = torchtitan's per-op policy, attention and every second matmul of the
 /// block are kept (torchtitan torchtitan/distributed/activation_checkpoint.py); selective with modules =
-/// Megatron's named modules.
-[[nodiscard]] ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recompute);
+/// Megatron's named modules. `stack`: eager keeps every output that the per-op policy names, a compiler only
+/// those that backward reads.
+[[nodiscard]] ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recompute,
+                                           SoftwareStack stack);
 
 }  // namespace shardsim

@@ -84,7 +84,7 @@ Program lower(const RunSpec& run, const ModelGraph& graph) {
   const auto mesh = make_mesh(run);
   SHARDSIM_CHECK(mesh.ok(), "the layout was accepted before");
   program.world = mesh.value().world;
-  const auto plan = plan_execution(graph, run.recompute);
+  const auto plan = plan_execution(graph, run.recompute, run.software.stack);
   auto& all_ranks = program.classes.emplace_back();
   all_ranks.name = "all ranks";
   all_ranks.ranks.resize(static_cast<std::size_t>(program.world));

@@ -451,6 +451,7 @@ ModelGraph DecoderBuilder::build() {
   x = w_.dropout(body, x, numel, "embedding_dropout");
   for (std::int64_t layer = 0; layer < c_.layers; ++layer)
     x = run_block(blocks[static_cast<std::size_t>(layer)], layer, x);
+  w_.leave_blocks();
   if (c_.final_norm) x = w_.apply(final_norm, x, tokens_, "final_norm");
   if (width != h) x = w_.apply(project_out, x, tokens_, "project_out");
   if (w_.options().fused_cross_entropy) {

@@ -164,6 +164,7 @@ ModelGraph build_t5(GraphWriter& w) {
   const auto target = w.tensor("target_tokens", tokens, Dtype::kInt64, false);
   auto x = w.embedding(root, table, target, tokens, c.vocab, c.hidden, "target_embedding");
   for (const auto& layer : decoder_layers) x = run_layer(w, layer, decoder, x, memory, batch, length, length);
+  w.leave_blocks();
   x = w.apply(decoder_norm, x, tokens, "decoder_norm");
   w.cross_entropy(w.apply(head, x, tokens, "lm_head", true), tokens, c.vocab);
   return w.take(tokens);
@@ -240,6 +241,7 @@ ModelGraph build_whisper(GraphWriter& w) {
   auto x = w.embedding(embed, table, ids, tokens, c.vocab, c.hidden, "embedding");
   x = w.add_positions(dec_positions, dec_table, x, tokens, c.hidden);
   for (const auto& layer : decoder_layers) x = run_layer(w, layer, decoder, x, memory, batch, length, frames);
+  w.leave_blocks();
   x = w.apply(decoder_norm, x, tokens, "decoder_norm");
   w.cross_entropy(w.apply(head, x, tokens, "proj_out", true), tokens, c.vocab);
   return w.take(tokens);

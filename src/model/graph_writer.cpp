@@ -141,13 +141,22 @@ TensorIndex GraphWriter::apply(const Linear& layer, TensorIndex x, std::int64_t 
   op.parameters = {layer.weight};
   // The head stays in the storage dtype under fp8 recipes (torchao and Transformer Engine leave it out).
   const auto dtype = logits ? storage : options_.compute;
-  op.forward = {MatmulShape{1, tokens, layer.out, layer.in, dtype, storage, MatmulLayout::kForward, false}};
-  op.backward = {
+  const bool quantizes = dtype == Dtype::kFp8 || dtype == Dtype::kFp4;
+  const auto quantize = [&](std::int64_t numel) {
+    // Eager finds the scale in a pass of its own; compiled code finds it in the kernel that made the tensor.
+    const std::int32_t passes = fuses_ ? 1 : 2;
+    return memory(MemoryKernel::kCast, passes * element_ * numel, dtype_bytes(dtype, numel), passes);
+  };
+  if (quantizes) op.forward = {quantize(tokens * layer.in), quantize(layer.in * layer.out)};
+  op.forward.emplace_back(
+      MatmulShape{1, tokens, layer.out, layer.in, dtype, storage, MatmulLayout::kForward, false});
+  if (quantizes) op.backward = {{quantize(tokens * layer.out), false}, {quantize(tokens * layer.in), false}};
+  op.backward.push_back(
       {MatmulShape{1, tokens, layer.in, layer.out, dtype, storage, MatmulLayout::kDataGradient, false},
-       false},
-      {MatmulShape{1, layer.out, layer.in, tokens, dtype, options_.weight_gradient,
-                   MatmulLayout::kWeightGradient, false},
-       true}};
+       false});
+  op.backward.push_back({MatmulShape{1, layer.out, layer.in, tokens, dtype, options_.weight_gradient,
+                                     MatmulLayout::kWeightGradient, false},
+                         true});
   if (layer.bias != kNoIndex) {
     op.parameters.push_back(layer.bias);
     op.backward.push_back(
@@ -177,6 +186,9 @@ TensorIndex GraphWriter::apply(const Norm& layer, TensorIndex x, std::int64_t to
     const auto upcast = tensor("norm_input_fp32", numel, Dtype::kFp32, false);
     const auto unit = tensor("norm_unit", numel, options_.compute_storage(), false);
     op.saved = {upcast, statistics, unit};
+    op.forward_workspace = Bytes(8 * numel);  // the square and the product in fp32
+    op.backward_workspace =
+        Bytes(12 * numel);  // fp32 gradients of the product, of the input and of the square
     // cast (2+4), square (4+4), mean (4), multiply by rstd (4+4), cast (4+2), multiply by weight (2+2)
     op.forward = {memory(MemoryKernel::kNorm, 20 * numel, 16 * numel, 7)};
     // Their backwards: weight (2+2, and 4 for its gradient), cast (2+4), product (8+8), mean and square
@@ -269,10 +281,22 @@ TensorIndex GraphWriter::pointwise(ModuleIndex at, OpKind kind, std::string_view
 }
 
 TensorIndex GraphWriter::rotary(ModuleIndex at, TensorIndex x, std::int64_t numel, std::string_view label) {
+  const auto y = activation(label, numel);
   // Eager: to fp32 (2+4), complex product (4+4), back (4+2). The tables are small and shared.
   const auto shape = fuses_ ? memory(MemoryKernel::kElementwise, element_ * numel, element_ * numel)
                             : memory(MemoryKernel::kElementwise, 10 * numel, 10 * numel, 3);
-  return pointwise(at, OpKind::kRotary, label, {x}, numel, {}, shape, shape);
+  Op op;
+  op.kind = OpKind::kRotary;
+  op.label = label;
+  op.module = at;
+  op.inputs = {x};
+  op.outputs = {y};
+  op.forward = {shape};
+  op.backward = {{shape, false}};
+  if (!fuses_)
+    op.forward_workspace = op.backward_workspace = Bytes(8 * numel);  // operand and product in fp32
+  add(std::move(op));
+  return y;
 }
 
 TensorIndex GraphWriter::dropout(ModuleIndex at, TensorIndex x, std::int64_t numel, std::string_view label) {
@@ -432,19 +456,6 @@ void GraphWriter::cross_entropy(TensorIndex logits, std::int64_t tokens, std::in
   Op op;
   op.kind = OpKind::kCrossEntropy;
   op.label = "cross_entropy";
-  if (options_.stack == SoftwareStack::kTorchCompile) {
-    // The compiled loss keeps the logits as they are and two statistics per row; fp32 lives in registers
-    // only.
-    const auto loss = tensor("loss", 1, Dtype::kFp32);
-    const auto statistics = tensor("row_statistics", 2 * tokens, Dtype::kFp32, false);
-    op.inputs = {logits, labels};
-    op.outputs = {loss};
-    op.saved = {logits, labels, statistics};
-    op.forward = {memory(MemoryKernel::kSoftmax, 2 * element_ * numel, 8 * tokens, 3)};
-    op.backward = {{memory(MemoryKernel::kSoftmax, element_ * numel, element_ * numel), false}};
-    add(std::move(op));
-    return;
-  }
   const auto upcast = tensor("logits_fp32", numel, Dtype::kFp32, true, true);
   Op cast;
   cast.kind = OpKind::kCast;

@@ -96,6 +96,11 @@ class GraphWriter {
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const GraphOptions& options() const { return options_; }
   ModelGraph& graph() { return graph_; }
+  /// From now on ops are outside the repeated blocks. torch.compile is applied block by block, as FSDP needs
+  /// it (torchtitan models/*/parallelize.py: apply_compile), so final norm, head and loss run eagerly.
+  void leave_blocks() {
+    if (options_.stack == SoftwareStack::kTorchCompile) fuses_ = false;
+  }
   /// The finished graph; the writer is empty afterwards.
   ModelGraph take(std::int64_t tokens);
 

@@ -98,6 +98,7 @@ ModelGraph build_mamba(const ModelConfig& config, const GraphOptions& options) {
   const auto ids = w.tensor("tokens", tokens, Dtype::kInt64, false);
   auto x = w.embedding(embed, table, ids, tokens, c.vocab, c.hidden, "embedding");
   for (const auto& block : blocks) x = run(w, block, x, tokens);
+  w.leave_blocks();
   x = w.apply(final_norm, x, tokens, "norm_f");
   w.cross_entropy(w.apply(head, x, tokens, "lm_head", true), tokens, c.vocab);
   return w.take(tokens);
