@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/units.h"
+#include "engine/timeline.h"
+#include "memory/memory_profile.h"
+#include "metrics/summary.h"
+#include "program/program.h"
+#include "program/task_graph.h"
+
+namespace shardsim {
+
+/// What a summary is made from: the played step, the replayed memory, and the few facts about the run that
+/// its numbers are relative to. Refers to values that must outlive the call.
+struct SummaryInputs {
+  const Program& program;
+  const TaskGraph& tasks;
+  const Timeline& timeline;
+  const std::vector<MemoryProfile>& memory;  ///< one per class of the program
+
+  std::string id;
+  std::string model_name;
+  std::string profile_name;
+
+  std::int64_t parameters = 0;
+  std::int64_t active_parameters = 0;  ///< that one token uses
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t sequence_length = 0;
+  std::int64_t tokens_per_step = 0;  ///< of the global batch
+
+  FlopsPerSecond peak;  ///< of one GPU, dense, in `peak_dtype`
+  Dtype peak_dtype = Dtype::kBf16;
+
+  Bytes capacity;           ///< of the device, as the driver reports it
+  Bytes outside_allocator;  ///< context and communicators
+  /// Gathered parameters are dropped after forward although they could stay (FSDP's reshard_after_forward).
+  bool reshards_after_forward = false;
+
+  /// nccl-tests' size of a collective and its busbw / algbw (of CollectiveOp and group size).
+  Bytes (*nccl_size)(const CollectiveWork& work) = nullptr;
+  double (*bus_factor)(CollectiveOp op, std::int64_t ranks) = nullptr;
+};
+
+/// FLOPs a model needs for one token, forward and backward: 6 N + 12 L H Q T.
+/// Source: PaLM (arXiv 2204.02311), appendix B; nothing recomputed, attention not halved for causality.
+[[nodiscard]] Flops model_flops_per_token(const SummaryInputs& inputs);
+
+/// FLOPs that all ranks together spend on recomputing activations in the steady step.
+[[nodiscard]] Flops recomputed_flops(const Program& program);
+
+/// Every number of a report. The time breakdown and the communication table are of the played rank that ends
+/// last (ties: the first).
+[[nodiscard]] Summary summarize(const SummaryInputs& inputs);
+
+}  // namespace shardsim
