@@ -18,6 +18,7 @@ function(shardsim_module name)
     PUBLIC ${arg_DEPENDS} ${arg_EXTERNAL}
     PRIVATE $<BUILD_INTERFACE:shardsim_flags>)
   target_compile_features(shardsim_${name} PUBLIC cxx_std_20)
+  set_property(GLOBAL APPEND PROPERTY SHARDSIM_ROOMS ${name})
 endfunction()
 
 # One test program a room: tests/<room>/*_test.cpp linked with GoogleTest.

@@ -1,5 +1,7 @@
 #include "hardware/cluster_spec.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace shardsim {
@@ -13,6 +15,15 @@ double Calibration::value(std::string_view name) const {
 double Calibration::value_or(std::string_view name, double otherwise) const {
   const auto found = constants.find(name);
   return found == constants.end() ? otherwise : found->second.value;
+}
+
+BytesPerSecond nic_bandwidth(const NodeSpec& node) {
+  constexpr double kBitsPerByte = 8.0;
+  return BytesPerSecond(node.nic_gbps * kGiga / kBitsPerByte);
+}
+
+std::int64_t domain_gpus(const NodeSpec& node) {
+  return std::max(node.gpus, node.nvlink_domain_gpus);
 }
 
 }  // namespace shardsim

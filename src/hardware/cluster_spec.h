@@ -49,16 +49,19 @@ struct NodeSpec {
   BytesPerSecond gpu_bandwidth;  ///< one direction, per GPU, into the intra-node fabric
   bool nvls = false;             ///< the switch can reduce (NVLink SHARP)
   std::int32_t nics = 8;
-  double nic_gbps = 0.0;          ///< Gbit/s per NIC, one direction
-  BytesPerSecond pcie_bandwidth;  ///< one direction, per GPU, to the host
+  double nic_gbps = 0.0;  ///< Gbit/s per NIC, one direction
+  std::int32_t gpus_per_pcie_switch = 1;
+  BytesPerSecond pcie_bandwidth;  ///< one direction, per GPU and per switch uplink, to the host
   bool gpu_direct = true;
 };
 
 struct FabricSpec {
   std::string kind;  ///< "infiniband", "roce", "efa", ...
   bool rail_optimized = true;
-  std::int32_t nodes_per_leaf = 32;  ///< nodes under one group of leaf switches
-  double oversubscription = 1.0;     ///< of the leaf uplinks
+  std::int32_t nodes_per_leaf = 32;       ///< nodes under one group of leaf switches
+  double oversubscription = 1.0;          ///< NIC bandwidth under a leaf over that of its uplinks, >= 1
+  Seconds latency = Seconds(2.7e-6);      ///< NIC to NIC under one leaf switch
+  Seconds spine_latency = Seconds(6e-7);  ///< on top, when the way leads over a spine switch
 };
 
 struct HostSpec {
@@ -83,5 +86,11 @@ struct ClusterSpec {
   HardwareProfile profile;
   std::int64_t gpus = 0;
 };
+
+/// One direction of one NIC.
+[[nodiscard]] BytesPerSecond nic_bandwidth(const NodeSpec& node);
+
+/// GPUs that collectives treat as one machine: the NVLink domain, or the host where that is larger.
+[[nodiscard]] std::int64_t domain_gpus(const NodeSpec& node);
 
 }  // namespace shardsim

@@ -17,7 +17,7 @@ using ModuleGroup = std::vector<ModuleIndex>;
 using ModuleGroups = std::vector<ModuleGroup>;
 
 bool inside_block(const ModelGraph& graph, ModuleIndex module) {
-  for (; module != kNone; module = graph.modules[module].parent) {
+  for (; module != kNoIndex; module = graph.modules[module].parent) {
     if (graph.modules[module].is_block) return true;
   }
   return false;
@@ -34,27 +34,27 @@ ModuleGroup blocks_of(const ModelGraph& graph) {
   ModuleGroup blocks;
   for (ModuleIndex i = 0; i < graph.modules.size(); ++i) {
     const auto& module = graph.modules[i];
-    const bool nested = module.parent != kNone && inside_block(graph, module.parent);
+    const bool nested = module.parent != kNoIndex && inside_block(graph, module.parent);
     if (module.is_block && !nested) blocks.push_back(i);
   }
   return blocks;
 }
 
 /// The language-model head when its weight is tied to the embedding: a linear layer outside the blocks that
-/// owns no parameter. kNone when there is none.
+/// owns no parameter. kNoIndex when there is none.
 ModuleIndex tied_head(const ModelGraph& graph) {
   for (ModuleIndex i = 0; i < graph.modules.size(); ++i) {
     const auto& module = graph.modules[i];
     if (module.type == "Linear" && module.parameters.empty() && !inside_block(graph, i)) return i;
   }
-  return kNone;
+  return kNoIndex;
 }
 
 ModuleIndex first_embedding(const ModelGraph& graph) {
   for (ModuleIndex i = 0; i < graph.modules.size(); ++i) {
     if (graph.modules[i].type == "Embedding" && !graph.modules[i].parameters.empty()) return i;
   }
-  return kNone;
+  return kNoIndex;
 }
 
 /// Outermost modules beside the blocks that own parameters: embeddings, final norm, head.
@@ -64,7 +64,7 @@ ModuleGroup ends_of(const ModelGraph& graph, ModuleIndex tied) {
     if (inside_block(graph, i) || holds_block(graph, i)) continue;
     if (graph.modules[i].parameters.empty() && i != tied) continue;
     bool covered = false;
-    for (auto up = graph.modules[i].parent; up != kNone; up = graph.modules[up].parent) {
+    for (auto up = graph.modules[i].parent; up != kNoIndex; up = graph.modules[up].parent) {
       covered = covered || std::find(ends.begin(), ends.end(), up) != ends.end();
     }
     if (!covered) ends.push_back(i);
@@ -132,7 +132,7 @@ struct GroupsOf {
       (blocks.empty() || module < blocks.front() ? first : last).push_back(module);
     }
     // Tied weights must sit in one group (PyTorch 2.14 _fsdp_state.py, _validate_no_duplicate_params).
-    if (tied != kNone) {
+    if (tied != kNoIndex) {
       first.insert(first.end(), last.begin(), last.end());
       last.clear();
     }
@@ -223,7 +223,7 @@ void assign_parameters(const ModelGraph& graph, std::vector<Unit>& units) {
   for (ParameterIndex i = 0; i < graph.parameters.size(); ++i) {
     auto module = graph.parameters[i].module;
     while (!unit_of.contains(module)) {
-      SHARDSIM_CHECK(module != kNone, "parameter {} has no owner", graph.parameters[i].name);
+      SHARDSIM_CHECK(module != kNoIndex, "parameter {} has no owner", graph.parameters[i].name);
       module = graph.modules[module].parent;
     }
     units[unit_of.at(module)].parameters.push_back(i);
@@ -232,7 +232,7 @@ void assign_parameters(const ModelGraph& graph, std::vector<Unit>& units) {
 
 /// Where the calls of `module` find their gathered parameters: the innermost unit around it.
 std::size_t unit_around(const ModelGraph& graph, const std::vector<Unit>& units, ModuleIndex module) {
-  for (; module != kNone; module = graph.modules[module].parent) {
+  for (; module != kNoIndex; module = graph.modules[module].parent) {
     for (std::size_t i = 0; i < units.size(); ++i) {
       const auto& modules = units[i].modules;
       if (std::find(modules.begin(), modules.end(), module) != modules.end()) return i;
@@ -244,7 +244,7 @@ std::size_t unit_around(const ModelGraph& graph, const std::vector<Unit>& units,
 Diagnostics check_tied(const ModelGraph& graph, const std::vector<Unit>& units) {
   const auto head = tied_head(graph);
   const auto embedding = first_embedding(graph);
-  if (head == kNone || embedding == kNone) return {};
+  if (head == kNoIndex || embedding == kNoIndex) return {};
   const auto& owner = units[unit_around(graph, units, embedding)];
   const auto& user = units[unit_around(graph, units, head)];
   if (&owner == &user) return {};

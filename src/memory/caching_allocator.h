@@ -33,6 +33,9 @@ class CachingAllocator {
   /// The other streams are done with a block given to defer_free.
   void complete_free(BlockId block);
 
+  /// From now on the device holds `capacity` bytes.
+  void set_capacity(Bytes capacity);
+
   [[nodiscard]] Bytes allocated() const;  ///< rounded sizes of live blocks
   [[nodiscard]] Bytes active() const;     ///< allocated + deferred
   [[nodiscard]] Bytes reserved() const;   ///< segments held from the driver

@@ -16,6 +16,15 @@ struct ModelConfig {
   std::int64_t head_dim = 0;
   std::int64_t vocab = 0;
   std::int64_t max_positions = 0;
+  std::int64_t ffn_hidden = 0;
+  bool gated_mlp = true;
+  bool rms_norm = true;
+  bool norm_bias = true;
+  bool rope = true;
+  bool learned_positions = false;
+  bool linear_bias = false;
+  bool qkv_bias = false;
+  bool tied = false;
 };
 
 }  // namespace shardsim

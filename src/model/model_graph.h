@@ -16,13 +16,13 @@ using ModuleIndex = std::uint32_t;
 using ParameterIndex = std::uint32_t;
 using TensorIndex = std::uint32_t;
 using OpIndex = std::uint32_t;
-inline constexpr std::uint32_t kNone = UINT32_MAX;
+inline constexpr std::uint32_t kNoIndex = UINT32_MAX;
 
 /// One trainable tensor. Tied weights are one parameter, owned by the module that registers it first.
 struct Parameter {
   std::string name;  ///< Hugging Face path: "model.layers.7.self_attn.q_proj.weight"
   std::vector<std::int64_t> shape;
-  ModuleIndex module = kNone;  ///< owner
+  ModuleIndex module = kNoIndex;  ///< owner
   bool expert = false;         ///< one of a mixture's routed experts
   [[nodiscard]] std::int64_t numel() const;
 };
@@ -31,7 +31,7 @@ struct Parameter {
 struct Module {
   std::string path;  ///< "model.layers.7.self_attn"
   std::string type;  ///< class that wrapping policies name: "LlamaDecoderLayer", "Linear"
-  ModuleIndex parent = kNone;
+  ModuleIndex parent = kNoIndex;
   std::vector<ModuleIndex> children;
   std::vector<ParameterIndex> parameters;  ///< owned directly, in registration order
   bool is_block = false;                   ///< one of the repeated transformer blocks

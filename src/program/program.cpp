@@ -4,6 +4,12 @@
 
 namespace shardsim {
 
+std::int64_t first_member(const ProcessGroup& group, std::int64_t rank) {
+  std::int64_t first = rank;
+  for (const auto& axis : group.axes) first -= rank / axis.stride % axis.size * axis.stride;
+  return first;
+}
+
 std::string_view collective_name(CollectiveOp op) {
   switch (op) {
     case CollectiveOp::kAllGather:

@@ -79,15 +79,25 @@ struct Stream {
   std::int32_t priority = 0;  ///< CUDA stream priority; lower is more urgent
 };
 
+/// Members of a group differ by multiples of `stride`, `size` of them along this axis of the mesh.
+struct GroupAxis {
+  std::int64_t stride = 1;
+  std::int64_t size = 1;
+};
+
 /// A process group as one rank sees it.
 struct ProcessGroup {
   std::string name;                 ///< "dp_shard", "dp_replicate", "tp", ...
   std::vector<std::int64_t> ranks;  ///< members of the group of the class's representative rank, ascending
+  std::vector<GroupAxis> axes;      ///< by which the group of any other rank is found
   std::int64_t count = 1;           ///< groups of this name in the world
   /// Collectives of one communicator run in issue order even from different streams (NCCL). Groups over the
   /// same ranks share one unless the system makes several.
   std::uint32_t communicator = 0;
 };
+
+/// Lowest member of the group of this kind that `rank` belongs to: tells sibling groups apart.
+[[nodiscard]] std::int64_t first_member(const ProcessGroup& group, std::int64_t rank);
 
 /// The host program of all ranks that run the same instructions with the same shapes.
 ///

@@ -18,12 +18,14 @@ enum class TaskKind : std::uint8_t {
   kHostJoin  ///< zero time: the CPU thread has seen an event
 };
 
-/// One piece of work of one played rank. Tasks of a collective over several played ranks are one task.
+/// One piece of work of one played rank. A collective over several played ranks is one task.
+/// It stands for `count` instructions: the first is `instruction`, the others are the launches that follow
+/// it.
 struct Task {
   TaskKind kind = TaskKind::kHost;
   std::uint32_t rank = 0;         ///< index into TaskGraph::ranks; for a shared collective its first member
-  std::uint32_t instruction = 0;  ///< into the rank's class; of a segment: its first
-  std::uint32_t count = 1;        ///< instructions it stands for (segments)
+  std::uint32_t instruction = 0;  ///< into the rank's class
+  std::uint32_t count = 1;        ///< more than 1 only with kSegment; memory effects in between take no time
 };
 
 /// A rank that is played. Folded: one for each class. All ranks: one for each rank of the world.

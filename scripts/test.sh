@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands: installs what is missing, builds with warnings as errors, runs the
+# tests under the address and undefined-behaviour sanitizers, builds the optimised binary, the benchmarks and the
+# consumer of the installed package, compares predictions with measured runs, checks format and lint.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+jobs=$(nproc)
+
+scripts/install_dependencies.sh
+
+echo "== format"
+git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run -Werror
+
+echo "== optimised build, benchmarks, package"
+cmake --preset release -DSHARDSIM_TESTS=ON -DSHARDSIM_BENCHMARKS=ON -DSHARDSIM_WERROR=ON >/dev/null
+cmake --build --preset release -j "$jobs"
+scripts/check_package.sh build/release
+
+echo "== predictions against measured runs"
+build/release/shardsim validate validation/measured/torchtitan.json validation/measured/mosaic_llm_foundry.json \
+  --max-step-mape 25 --max-memory-mape 12
+
+echo "== lint"
+git ls-files 'src/*.cpp' | xargs -P "$jobs" -n 4 clang-tidy -p build/release --quiet 2>/dev/null
+
+echo "== tests under sanitizers"
+cmake --preset asan -DSHARDSIM_BENCHMARKS=OFF >/dev/null
+cmake --build --preset asan -j "$jobs"
+ctest --preset asan -j "$jobs"

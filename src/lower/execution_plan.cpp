@@ -1,0 +1,278 @@
+#include "lower/execution_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+
+namespace shardsim {
+namespace {
+
+/// Modules from the root down to `module`, those that are never called left out.
+std::vector<ModuleIndex> call_chain(const ModelGraph& graph, ModuleIndex module) {
+  std::vector<ModuleIndex> chain;
+  for (ModuleIndex at = module; at != kNoIndex; at = graph.modules[at].parent) {
+    if (graph.modules[at].has_forward) chain.push_back(at);
+  }
+  std::reverse(chain.begin(), chain.end());
+  return chain;
+}
+
+void append_trace(const ModelGraph& graph, std::vector<TraceStep>& trace) {
+  std::vector<ModuleIndex> open;
+  const auto close_to = [&](std::size_t depth) {
+    while (open.size() > depth) {
+      trace.push_back({TraceStep::Kind::kExit, open.back()});
+      open.pop_back();
+    }
+  };
+  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  trace.reserve(ops * 3UL);
+  for (OpIndex op = 0; op < ops; ++op) {
+    const auto chain = call_chain(graph, graph.ops[op].module);
+    std::size_t common = 0;
+    while (common < open.size() && common < chain.size() && open[common] == chain[common]) ++common;
+    close_to(common);
+    for (std::size_t depth = common; depth < chain.size(); ++depth) {
+      trace.push_back({TraceStep::Kind::kEnter, chain[depth]});
+      open.push_back(chain[depth]);
+    }
+    trace.push_back({TraceStep::Kind::kOp, op});
+  }
+  close_to(0);
+}
+
+/// The block that `module` is in, or kNoIndex.
+ModuleIndex enclosing_block(const ModelGraph& graph, ModuleIndex module) {
+  for (ModuleIndex at = module; at != kNoIndex; at = graph.modules[at].parent) {
+    if (graph.modules[at].is_block) return at;
+  }
+  return kNoIndex;
+}
+
+bool is_core_attention(const Op& op) {
+  return op.kind == OpKind::kAttention || op.kind == OpKind::kSoftmax ||
+         (op.kind == OpKind::kMatmul && op.parameters.empty()) ||
+         (op.kind == OpKind::kDropout && op.label == "attention_dropout");
+}
+
+/// Whether Megatron's recompute module `name` covers `op`.
+bool module_covers(const ModelGraph& graph, const Op& op, std::string_view name) {
+  const std::string_view path = graph.modules[op.module].path;
+  const auto inside = [&](std::string_view part) { return path.find(part) != std::string_view::npos; };
+  if (name == "core_attn" || name == "core_attention") return is_core_attention(op);
+  if (name == "layernorm") return op.kind == OpKind::kNorm;
+  if (name == "moe_act") {
+    return (op.kind == OpKind::kActivation || op.kind == OpKind::kGatedActivation) && inside("expert");
+  }
+  if (name == "mla_up_proj") return inside("q_b_proj") || inside("kv_b_proj");
+  if (name == "mlp") return inside(".mlp") && op.kind != OpKind::kNorm;
+  if (name == "moe") return inside("expert") || op.kind == OpKind::kRouter;
+  return name == "shared_experts" && inside("shared_expert");
+}
+
+/// Consecutive ops of one block for which `covers` holds become one region.
+template <class Covers>
+void add_regions(const ModelGraph& graph, const std::vector<ModuleIndex>& block_of, ExecutionPlan& plan,
+                 const Covers& covers) {
+  const auto ops = static_cast<OpIndex>(block_of.size());
+  for (OpIndex op = 0; op < ops; ++op) {
+    if (block_of[op] == kNoIndex || !covers(op)) continue;
+    RecomputeRegion region;
+    region.begin = op;
+    while (op + 1 < ops && block_of[op + 1] == block_of[op] && covers(op + 1)) ++op;
+    region.end = op + 1;
+    for (OpIndex member = region.begin; member < region.end; ++member) {
+      plan.region_of[member] = static_cast<std::uint32_t>(plan.regions.size());
+    }
+    plan.regions.push_back(std::move(region));
+  }
+  SHARDSIM_CHECK(graph.modules.size() >= 1, "a model without a root module");
+}
+
+/// Blocks numbered from 0 in execution order, per op; kNoIndex outside.
+std::vector<std::uint32_t> block_numbers(const std::vector<ModuleIndex>& block_of) {
+  std::vector<std::uint32_t> number(block_of.size(), kNoIndex);
+  std::uint32_t next = 0;
+  for (std::size_t op = 0; op < block_of.size(); ++op) {
+    if (block_of[op] == kNoIndex) continue;
+    const bool same_as_before = op > 0 && block_of[op - 1] == block_of[op];
+    number[op] = same_as_before ? number[op - 1] : next++;
+  }
+  return number;
+}
+
+/// Outputs that torchtitan's per-op policy keeps: attention, and the 1st, 3rd, 5th ... matmul of the block.
+std::vector<TensorIndex> per_op_saved(const ModelGraph& graph, const RecomputeRegion& region) {
+  std::vector<TensorIndex> kept;
+  bool keep_matmul = true;
+  for (OpIndex index = region.begin; index < region.end; ++index) {
+    const Op& op = graph.ops[index];
+    const bool matmul = op.kind == OpKind::kMatmul || op.kind == OpKind::kGroupedMatmul;
+    if (op.kind == OpKind::kAttention || (matmul && keep_matmul)) {
+      kept.insert(kept.end(), op.outputs.begin(), op.outputs.end());
+      // The attention kernel's row statistics are outputs of the same dispatcher op.
+      for (const auto saved : op.saved) {
+        const bool is_input = std::find(op.inputs.begin(), op.inputs.end(), saved) != op.inputs.end();
+        const bool is_output = std::find(op.outputs.begin(), op.outputs.end(), saved) != op.outputs.end();
+        if (op.kind == OpKind::kAttention && !is_input && !is_output) kept.push_back(saved);
+      }
+    }
+    if (matmul) keep_matmul = !keep_matmul;
+  }
+  return kept;
+}
+
+/// Fills what the region keeps and what it runs again.
+void finish_region(const ModelGraph& graph, const std::vector<std::uint32_t>& producer, bool per_op_policy,
+                   const std::vector<std::vector<TensorIndex>>& produced, RecomputeRegion& region) {
+  if (per_op_policy) region.held = per_op_saved(graph, region);
+  const auto is_held = [&](TensorIndex tensor) {
+    return std::find(region.held.begin(), region.held.end(), tensor) != region.held.end();
+  };
+  const auto inside = [&](TensorIndex tensor) {
+    return producer[tensor] != kNoIndex && producer[tensor] >= region.begin && producer[tensor] < region.end;
+  };
+  OpIndex last_needed = region.begin;
+  for (OpIndex index = region.begin; index < region.end; ++index) {
+    const Op& op = graph.ops[index];
+    for (const auto tensor : op.inputs) {
+      if (!inside(tensor) && !is_held(tensor)) region.held.push_back(tensor);
+    }
+    for (const auto tensor : op.saved) {
+      if (inside(tensor) && !is_held(tensor)) last_needed = std::max(last_needed, producer[tensor] + 1);
+    }
+  }
+  // Recomputation stops early: once the last tensor that backward wants exists, the rest of the block does
+  // not run.
+  for (OpIndex index = region.begin; index < last_needed; ++index) {
+    const auto& made = produced[index];
+    if (!std::all_of(made.begin(), made.end(), is_held)) region.recomputed.push_back(index);
+  }
+  for (const auto index : region.recomputed) {
+    for (const auto tensor : produced[index]) {
+      if (!is_held(tensor)) region.uses.emplace_back(tensor, 0);
+    }
+  }
+  for (const auto index : region.recomputed) {
+    for (const auto tensor : graph.ops[index].inputs) {
+      for (auto& [recomputed, count] : region.uses) {
+        if (recomputed == tensor) ++count;
+      }
+    }
+  }
+}
+
+void plan_regions(const ModelGraph& graph, const RecomputeSpec& recompute, ExecutionPlan& plan) {
+  if (recompute.policy == RecomputePolicy::kNone) return;
+  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  std::vector<ModuleIndex> block_of(ops);
+  for (OpIndex op = 0; op < ops; ++op) block_of[op] = enclosing_block(graph, graph.ops[op].module);
+  const auto number = block_numbers(block_of);
+  const auto every = static_cast<std::uint32_t>(recompute.every);
+  const auto chosen_block = [&](OpIndex op) { return (number[op] + 1) % every == 0; };
+  if (recompute.policy == RecomputePolicy::kSelective && recompute.modules) {
+    add_regions(graph, block_of, plan, [&](OpIndex op) {
+      return chosen_block(op) &&
+             std::any_of(recompute.modules->begin(), recompute.modules->end(),
+                         [&](const auto& name) { return module_covers(graph, graph.ops[op], name); });
+    });
+  } else {
+    add_regions(graph, block_of, plan, chosen_block);
+  }
+}
+
+void count_uses(const ModelGraph& graph, ExecutionPlan& plan, std::vector<std::uint32_t>& producer) {
+  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  plan.produced.resize(ops);
+  plan.uses.assign(graph.tensors.size(), 0);
+  plan.parameter_uses.assign(graph.parameters.size(), 0);
+  producer.assign(graph.tensors.size(), kNoIndex);
+  for (OpIndex index = 0; index < ops; ++index) {
+    const Op& op = graph.ops[index];
+    for (const auto tensor : op.outputs) {
+      producer[tensor] = index;
+      plan.produced[index].push_back(tensor);
+    }
+    for (const auto tensor : op.inputs) {
+      if (producer[tensor] == kNoIndex && plan.uses[tensor] == 0) plan.inputs.push_back(tensor);
+      ++plan.uses[tensor];
+    }
+    for (const auto tensor : op.saved) {
+      const bool is_input = std::find(op.inputs.begin(), op.inputs.end(), tensor) != op.inputs.end();
+      if (is_input || producer[tensor] != kNoIndex) continue;
+      producer[tensor] = index;
+      plan.produced[index].push_back(tensor);
+    }
+    for (const auto parameter : op.parameters) ++plan.parameter_uses[parameter];
+  }
+}
+
+/// The step at which the modules of a block that start with the op at `step` are entered.
+std::uint32_t first_enter(const ModelGraph& graph, const std::vector<TraceStep>& trace, std::uint32_t step) {
+  while (step > 0 && trace[step - 1].kind == TraceStep::Kind::kEnter &&
+         enclosing_block(graph, trace[step - 1].index) != kNoIndex) {
+    --step;
+  }
+  return step;
+}
+
+void find_gradient_inputs(const ModelGraph& graph, const std::vector<std::uint32_t>& producer,
+                          ExecutionPlan& plan) {
+  // Op range of each module: its ops are contiguous in execution order.
+  std::vector<std::pair<OpIndex, OpIndex>> range(graph.modules.size(), {kNoIndex, 0});
+  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  for (OpIndex index = 0; index < ops; ++index) {
+    for (ModuleIndex at = graph.ops[index].module; at != kNoIndex; at = graph.modules[at].parent) {
+      range[at].first = std::min(range[at].first, index);
+      range[at].second = std::max(range[at].second, index + 1);
+    }
+  }
+  plan.has_gradient_inputs.assign(graph.modules.size(), 0);
+  for (OpIndex index = 0; index < ops; ++index) {
+    const Op& op = graph.ops[index];
+    for (const auto tensor : op.inputs) {
+      if (!graph.tensors[tensor].differentiable) continue;
+      for (ModuleIndex at = op.module; at != kNoIndex; at = graph.modules[at].parent) {
+        if (producer[tensor] == kNoIndex || producer[tensor] < range[at].first)
+          plan.has_gradient_inputs[at] = 1;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recompute) {
+  ExecutionPlan plan;
+  std::vector<std::uint32_t> producer;
+  append_trace(graph, plan.trace);
+  count_uses(graph, plan, producer);
+  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  plan.region_of.assign(ops, kNoIndex);
+  plan_regions(graph, recompute, plan);
+  const bool per_op_policy = recompute.policy == RecomputePolicy::kSelective && !recompute.modules;
+  for (auto& region : plan.regions) finish_region(graph, producer, per_op_policy, plan.produced, region);
+  for (std::uint32_t step = 0; step < plan.trace.size(); ++step) {
+    if (plan.trace[step].kind != TraceStep::Kind::kOp) continue;
+    const auto op = plan.trace[step].index;
+    if (plan.region_of[op] == kNoIndex) continue;
+    auto& region = plan.regions[plan.region_of[op]];
+    if (op == region.begin) region.trace_begin = first_enter(graph, plan.trace, step);
+    region.trace_end = step + 1;
+  }
+  plan.holds.assign(graph.tensors.size(), 0);
+  for (OpIndex op = 0; op < ops; ++op) {
+    if (plan.region_of[op] != kNoIndex) continue;
+    for (const auto tensor : graph.ops[op].saved) ++plan.holds[tensor];
+  }
+  for (const auto& region : plan.regions) {
+    for (const auto tensor : region.held) ++plan.holds[tensor];
+  }
+  find_gradient_inputs(graph, producer, plan);
+  return plan;
+}
+
+}  // namespace shardsim

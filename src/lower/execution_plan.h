@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "layout/run_spec.h"
+#include "model/model_graph.h"
+
+namespace shardsim {
+
+/// A step of the forward pass as Python runs it: modules are entered and left around the ops they own.
+struct TraceStep {
+  enum class Kind : std::uint8_t { kEnter, kExit, kOp };
+  Kind kind = Kind::kOp;
+  std::uint32_t index = 0;  ///< ModuleIndex or OpIndex
+};
+
+/// Ops [begin, end) whose saved tensors are dropped in forward and recomputed in backward (activation
+/// checkpointing).
+struct RecomputeRegion {
+  OpIndex begin = 0;
+  OpIndex end = 0;
+  std::uint32_t trace_begin = 0;  ///< steps of the trace: from the entries that lead to the first op
+  std::uint32_t trace_end = 0;
+  std::vector<TensorIndex>
+      held;  ///< kept through forward: inputs from outside, and outputs that the policy saves
+  std::vector<OpIndex> recomputed;  ///< ops that run again, in order
+  std::vector<std::pair<TensorIndex, std::uint32_t>>
+      uses;  ///< consumers of each recomputed tensor among `recomputed`
+};
+
+/// Everything about one micro-batch's passes that does not depend on the parallel layout, worked out once.
+struct ExecutionPlan {
+  std::vector<TraceStep> trace;
+  std::vector<TensorIndex> inputs;                 ///< produced by no op: tokens, labels
+  std::vector<std::vector<TensorIndex>> produced;  ///< per op: outputs and private saved tensors
+  std::vector<std::uint32_t> uses;                 ///< per tensor: forward consumers
+  std::vector<std::uint32_t> holds;                ///< per tensor: who keeps it until backward (ops, regions)
+  std::vector<std::uint32_t> region_of;            ///< per op: index into regions, or kNoIndex
+  std::vector<RecomputeRegion> regions;
+  std::vector<std::uint32_t> parameter_uses;      ///< ops that produce a gradient of each parameter
+  std::vector<std::uint8_t> has_gradient_inputs;  ///< per module: some input from outside needs a gradient
+};
+
+/// Plans forward, recomputation and backward of `graph` under `recompute`.
+///
+/// Policies: full = every n-th block keeps its inputs only (torchtitan counts blocks from 1: blocks n, 2n,
+/// ...); selective without modules = torchtitan's per-op policy, attention and every second matmul of the
+/// block are kept (torchtitan torchtitan/distributed/activation_checkpoint.py); selective with modules =
+/// Megatron's named modules.
+[[nodiscard]] ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recompute);
+
+}  // namespace shardsim

@@ -1,0 +1,523 @@
+// PyTorch FSDP2 (`fully_shard`): the order of operations of torch/distributed/fsdp/_fully_shard/ in
+// PyTorch 2.6 to 2.14. Numbers in comments are the steps of that program: unshard (copy-in, all-gather), wait
+// (copy-out), reshard, reduce.
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "layout/shard.h"
+#include "layout/units.h"
+#include "lower/data_parallel.h"
+#include "lower/optimizer.h"
+
+namespace shardsim {
+namespace {
+
+/// A buffer that another stream may still read, and the event after which it may be dropped.
+struct Pending {
+  std::vector<BufferIndex> buffers;
+  EventIndex event = kNoIndex;
+};
+
+/// One `fully_shard` parameter group.
+struct Group {
+  Unit unit;
+  Bytes shard_param;      ///< padded, in the gathered dtype
+  Bytes unsharded_param;  ///< padded, in the gathered dtype
+  std::vector<Bytes> unsharded_each;
+  Bytes shard_stored;  ///< padded, in the stored dtype
+  std::int64_t shard_elements = 0;
+  std::optional<std::int64_t> keep_degree;  ///< shard degree kept after forward
+  bool reshard_after_forward = true;
+  bool inputs_have_gradient = true;
+
+  std::size_t modules_entered = 0;
+  std::size_t modules_left = 0;
+  std::vector<BufferIndex> unsharded;  ///< per-parameter storages, while they exist
+  bool gathering = false;
+  bool in_backward = false;
+  BufferIndex gather_buffer = kNoIndex;
+  EventIndex gathered = kNoIndex;
+  BufferIndex kept_shard = kNoIndex;  ///< secondary shard between forward and backward
+  EventIndex kept_shard_ready = kNoIndex;
+  std::vector<BufferIndex> gradients;  ///< unsharded, of this backward
+  std::vector<Bytes> gradient_bytes;
+  std::vector<BufferIndex> accumulated;  ///< unsharded, of earlier micro-batches without reduction
+  BufferIndex sharded_gradient = kNoIndex;
+};
+
+class Fsdp2 final : public DataParallel {
+ public:
+  explicit Fsdp2(LoweringContext& context);
+
+  void setup() override;
+  void begin_micro_batch(MicroBatch micro_batch) override;
+  void enter_forward(ModuleIndex module) override;
+  void exit_forward(ModuleIndex module) override;
+  void enter_backward(ModuleIndex module) override;
+  void exit_backward(ModuleIndex module) override;
+  [[nodiscard]] BufferIndex allocate_gradient(ParameterIndex parameter) override;
+  void gradient_ready(ParameterIndex parameter, BufferIndex gradient) override;
+  void end_backward() override;
+  void optimizer_step(bool first) override;
+
+ private:
+  [[nodiscard]] Group make_group(Unit unit) const;
+  [[nodiscard]] bool reduces() const {
+    return !context_->run.data_parallel.accumulate_unsharded || micro_batch_.is_last();
+  }
+  void unshard(Group& group);
+  void wait_for_unshard(Group& group);
+  void reshard(Group& group);
+  void reshard_to_kept_degree(Group& group);
+  void prefetch_forward(std::size_t index);
+  void prefetch_backward(std::size_t index);
+  void post_backward(Group& group);
+  void reduce(Group& group);
+  void finish_reduction(Group& group, BufferIndex reduced, StreamIndex stream);
+  void drop_deferred();
+  [[nodiscard]] bool offloads() const { return context_->run.offload.parameters != OffloadTarget::kNone; }
+
+  LoweringContext* context_;
+  ProgramBuilder* builder_;
+  std::int64_t shard_degree_;
+  std::int64_t replicas_;
+  Dtype param_;
+  Dtype stored_;
+  Dtype reduce_;
+  std::vector<Group> groups_;                   ///< in registration order, root last
+  std::vector<std::uint32_t> group_of_module_;  ///< kNoIndex where the module is not wrapped
+  std::vector<std::uint32_t> group_of_parameter_;
+  std::vector<std::size_t> forward_order_;  ///< first-use order of the groups, known after planning
+  std::vector<std::size_t> post_forward_order_;
+
+  StreamIndex copy_in_ = 0;
+  StreamIndex gather_ = 0;
+  StreamIndex reduce_scatter_ = 0;
+  StreamIndex all_reduce_ = 0;
+  GroupIndex shard_group_ = 0;
+  GroupIndex replicate_group_ = 0;
+  std::optional<GroupIndex> kept_group_;
+  MicroBatch micro_batch_;
+  Pending deferred_;  ///< the last forward gather's buffer, freed after the next copy-out
+  std::deque<Pending> reduce_inputs_;
+  std::vector<BufferIndex> retained_all_reduce_inputs_;
+  EventIndex last_reduction_ = kNoIndex;
+  std::optional<Optimizer> optimizer_;
+};
+
+Fsdp2::Fsdp2(LoweringContext& context)
+    : context_(&context),
+      builder_(&context.builder),
+      shard_degree_(context.mesh.size("dp_shard")),
+      replicas_(context.mesh.size("dp_replicate")),
+      param_(context.run.precision.param),
+      stored_(context.run.precision.master),
+      reduce_(context.run.precision.reduce) {}
+
+Group Fsdp2::make_group(Unit unit) const {
+  const auto& graph = context_->graph;
+  const auto& spec = context_->run.data_parallel;
+  Group group;
+  std::int64_t padded_shard = 0;
+  for (const auto index : unit.parameters) {
+    const auto shard = fsdp2_shard_numel(graph.parameters[index], shard_degree_);
+    padded_shard += shard;
+    group.unsharded_each.emplace_back(dtype_bytes(param_, shard * shard_degree_));
+  }
+  group.shard_elements = padded_shard;
+  group.shard_param = Bytes(dtype_bytes(param_, padded_shard));
+  group.shard_stored = Bytes(dtype_bytes(stored_, padded_shard));
+  group.unsharded_param = group.shard_param * shard_degree_;
+  const bool asked = spec.reshard_after_forward.has_value() || spec.reshard_degree.has_value();
+  // PyTorch < 2.14 keeps the root unsharded whatever was asked; since 2.14 only when nothing was asked.
+  const bool root_kept = unit.is_root && (!asked || context_->run.software.torch < TorchVersion{2, 14});
+  const auto degree = spec.reshard_degree.value_or(shard_degree_);
+  group.reshard_after_forward = !root_kept && degree > 1 && spec.reshard_after_forward.value_or(true);
+  if (group.reshard_after_forward && degree < shard_degree_) group.keep_degree = degree;
+  // The usual wrapping keeps [norm, head] gathered: backward wants it first (torchtitan distributed/fsdp.py).
+  const bool is_head = !unit.is_root && std::holds_alternative<WrapBlockAndEnds>(spec.wrap) &&
+                       std::none_of(unit.modules.begin(), unit.modules.end(),
+                                    [&](ModuleIndex module) { return graph.modules[module].is_block; }) &&
+                       context_->plan.has_gradient_inputs[unit.modules.back()] != 0;
+  if (is_head && !asked) group.reshard_after_forward = false;
+  group.inputs_have_gradient = context_->plan.has_gradient_inputs[unit.modules.front()] != 0;
+  group.unit = std::move(unit);
+  return group;
+}
+
+void Fsdp2::setup() {
+  const auto& graph = context_->graph;
+  copy_in_ = builder_->stream("all_gather_copy_in", -1);
+  gather_ = builder_->stream("all_gather", -1);
+  reduce_scatter_ = builder_->stream("reduce_scatter", -1);
+  if (replicas_ > 1) all_reduce_ = builder_->stream("all_reduce");
+  shard_group_ = add_mesh_group(*context_, "dp_shard", {"dp_shard"}, 0);
+  if (replicas_ > 1) replicate_group_ = add_mesh_group(*context_, "dp_replicate", {"dp_replicate"}, 1);
+  if (const auto degree = context_->run.data_parallel.reshard_degree) {
+    kept_group_ = add_subgroup(*context_, "dp_shard_kept", "dp_shard", *degree, 2);
+  }
+  auto units = wrap_units(graph, context_->run.data_parallel.wrap);
+  SHARDSIM_CHECK(units.ok(), "wrapping was accepted before");
+  group_of_module_.assign(graph.modules.size(), kNoIndex);
+  group_of_parameter_.assign(graph.parameters.size(), kNoIndex);
+  for (auto& unit : units.value()) {
+    if (unit.parameters.empty()) continue;  // a module without parameters of its own has no group
+    const auto index = static_cast<std::uint32_t>(groups_.size());
+    for (const auto module : unit.modules) group_of_module_[module] = index;
+    for (const auto parameter : unit.parameters) group_of_parameter_[parameter] = index;
+    groups_.push_back(make_group(std::move(unit)));
+  }
+  for (const auto& step : context_->plan.trace) {
+    if (step.kind != TraceStep::Kind::kEnter || group_of_module_[step.index] == kNoIndex) continue;
+    const std::size_t index = group_of_module_[step.index];
+    if (std::find(forward_order_.begin(), forward_order_.end(), index) == forward_order_.end()) {
+      forward_order_.push_back(index);
+    }
+  }
+  std::vector<std::int64_t> optimized;
+  const auto coordinate = context_->mesh.coordinate(context_->rank, "dp_shard");
+  for (const auto& group : groups_) {
+    for (const auto index : group.unit.parameters) {
+      const auto& parameter = graph.parameters[index];
+      optimized.push_back(fsdp2_local_numel(parameter, shard_degree_, coordinate));
+      if (offloads()) continue;
+      (void)builder_->allocate(Bytes(dtype_bytes(stored_, fsdp2_shard_numel(parameter, shard_degree_))),
+                               MemoryCategory::kParameters, kComputeStream);
+    }
+  }
+  // The moments take the dtype of the stored parameters (torch.optim creates them with zeros_like).
+  optimizer_.emplace(*context_, std::move(optimized), stored_, stored_);
+}
+
+void Fsdp2::begin_micro_batch(MicroBatch micro_batch) {
+  micro_batch_ = micro_batch;
+  post_forward_order_.clear();
+  // Root pre-forward: gathers must not overtake the optimizer's update of the shards.
+  builder_->wait_stream(copy_in_, kComputeStream);
+  builder_->wait_stream(gather_, kComputeStream);
+}
+
+void Fsdp2::unshard(Group& group) {
+  if (group.gathering || !group.unsharded.empty()) return;
+  const auto parameters = static_cast<std::int64_t>(group.unit.parameters.size());
+  builder_->host_work(HostAction::kUnitHook);
+  builder_->host_work(HostAction::kParameterHook, parameters);
+  group.gathering = true;
+  const bool from_kept = group.kept_shard != kNoIndex;
+  const auto degree = from_kept ? *group.keep_degree : shard_degree_;
+  if (degree == 1 && !offloads()) return;  // nothing to gather: wait_for_unshard copies from the shard
+  const Bytes input = group.unsharded_param / degree;
+  if (from_kept) builder_->wait(copy_in_, group.kept_shard_ready);
+  BufferIndex uploaded = kNoIndex;
+  BufferIndex cast = kNoIndex;
+  if (offloads()) {
+    uploaded = builder_->allocate(group.shard_stored, MemoryCategory::kCommunicationBuffers, copy_in_);
+    builder_->copy(copy_in_, {CopyDirection::kHostToDevice, group.shard_stored, true});
+  }
+  if (!from_kept && param_ != stored_) {
+    cast = builder_->allocate(group.shard_param, MemoryCategory::kCommunicationBuffers, copy_in_);
+    builder_->launch(copy_in_, MemoryShape{MemoryKernel::kCast, group.shard_stored, group.shard_param, 1});
+  }
+  group.gather_buffer =
+      builder_->allocate(group.unsharded_param, MemoryCategory::kCommunicationBuffers, copy_in_);
+  builder_->launch(copy_in_, MemoryShape{MemoryKernel::kCopy, input, input, 1});
+  builder_->wait_stream(gather_, copy_in_);
+  builder_->collective(gather_, {CollectiveOp::kAllGather, from_kept ? *kept_group_ : shard_group_, input,
+                                 group.unsharded_param, param_, input.count() % 16 == 0});
+  group.gathered = builder_->record(gather_);
+  if (cast != kNoIndex) builder_->free(cast);
+  if (uploaded != kNoIndex) builder_->free(uploaded);
+}
+
+void Fsdp2::drop_deferred() {
+  for (const auto buffer : deferred_.buffers) builder_->free(buffer);
+  deferred_ = {};
+}
+
+void Fsdp2::wait_for_unshard(Group& group) {
+  if (!group.gathering) return;
+  group.gathering = false;
+  builder_->host_work(HostAction::kUnitHook);
+  // The gather streams may reuse the previous buffer only after its copy-out.
+  if (deferred_.event != kNoIndex) {
+    builder_->wait(copy_in_, deferred_.event);
+    builder_->wait(gather_, deferred_.event);
+  }
+  if (group.gathered != kNoIndex) builder_->wait(kComputeStream, group.gathered);
+  for (const auto size : group.unsharded_each) {
+    group.unsharded.push_back(builder_->allocate(size, MemoryCategory::kUnshardedParameters, kComputeStream));
+  }
+  builder_->launch(kComputeStream,
+                   MemoryShape{MemoryKernel::kCopy, group.unsharded_param, group.unsharded_param, 1});
+  if (group.kept_shard != kNoIndex) {
+    builder_->free(group.kept_shard);
+    group.kept_shard = kNoIndex;
+  }
+  const Pending previous = std::exchange(deferred_, {});
+  if (group.gather_buffer != kNoIndex) {
+    const auto copied = builder_->record(kComputeStream);
+    if (group.in_backward) {
+      builder_->wait(copy_in_, copied);
+      builder_->wait(gather_, copied);
+      builder_->free(group.gather_buffer);
+    } else {
+      deferred_ = {{group.gather_buffer}, copied};
+    }
+    group.gather_buffer = kNoIndex;
+    group.gathered = kNoIndex;
+  }
+  // A local of the waiting function keeps the previous buffer until it returns, that is, through the
+  // copy-out.
+  for (const auto buffer : previous.buffers) builder_->free(buffer);
+}
+
+void Fsdp2::reshard(Group& group) {
+  for (const auto buffer : group.unsharded) builder_->free(buffer);
+  group.unsharded.clear();
+}
+
+void Fsdp2::reshard_to_kept_degree(Group& group) {
+  const Bytes kept = group.unsharded_param / *group.keep_degree;
+  group.kept_shard = builder_->allocate(kept, MemoryCategory::kUnshardedParameters, kComputeStream);
+  builder_->launch(kComputeStream, MemoryShape{MemoryKernel::kCopy, kept, kept,
+                                               static_cast<std::int32_t>(group.unit.parameters.size())});
+  group.kept_shard_ready = builder_->record(kComputeStream);
+  reshard(group);
+}
+
+void Fsdp2::prefetch_forward(std::size_t index) {
+  const auto ahead = context_->run.data_parallel.forward_prefetch.value_or(0);
+  const auto position =
+      std::find(forward_order_.begin(), forward_order_.end(), index) - forward_order_.begin();
+  for (std::int64_t step = 1; step <= ahead; ++step) {
+    const auto next = static_cast<std::size_t>(position + step);
+    if (next < forward_order_.size()) unshard(groups_[forward_order_[next]]);
+  }
+}
+
+void Fsdp2::enter_forward(ModuleIndex module) {
+  const auto index = group_of_module_[module];
+  if (index == kNoIndex) return;
+  auto& group = groups_[index];
+  if (group.modules_entered++ > 0) return;
+  group.modules_left = 0;
+  group.in_backward = false;
+  unshard(group);
+  wait_for_unshard(group);
+  prefetch_forward(index);
+}
+
+void Fsdp2::exit_forward(ModuleIndex module) {
+  const auto index = group_of_module_[module];
+  if (index == kNoIndex) {
+    if (module == 0) drop_deferred();
+    return;
+  }
+  auto& group = groups_[index];
+  if (++group.modules_left < group.unit.modules.size()) return;
+  group.modules_entered = 0;
+  builder_->host_work(HostAction::kModuleHook);
+  if (group.keep_degree) {
+    reshard_to_kept_degree(group);
+  } else if (group.reshard_after_forward) {
+    reshard(group);
+  }
+  post_forward_order_.push_back(index);
+  if (module == 0) drop_deferred();
+}
+
+void Fsdp2::prefetch_backward(std::size_t index) {
+  const auto ahead = context_->run.data_parallel.backward_prefetch.value_or(1);
+  const auto at = std::find(post_forward_order_.begin(), post_forward_order_.end(), index);
+  SHARDSIM_CHECK(at != post_forward_order_.end(), "group {} has no forward", index);
+  auto position = at - post_forward_order_.begin();
+  for (std::int64_t step = 0; step < ahead && position > 0; ++step) {
+    auto& next = groups_[post_forward_order_[static_cast<std::size_t>(--position)]];
+    next.in_backward = true;
+    unshard(next);
+  }
+}
+
+void Fsdp2::enter_backward(ModuleIndex module) {
+  const auto index = group_of_module_[module];
+  if (index == kNoIndex) return;
+  auto& group = groups_[index];
+  if (group.modules_entered++ > 0) return;
+  group.modules_left = 0;
+  group.in_backward = true;
+  builder_->host_work(HostAction::kModuleHook);
+  unshard(group);
+  wait_for_unshard(group);
+  prefetch_backward(index);
+}
+
+void Fsdp2::exit_backward(ModuleIndex module) {
+  const auto index = group_of_module_[module];
+  if (index == kNoIndex) return;
+  auto& group = groups_[index];
+  if (++group.modules_left < group.unit.modules.size()) return;
+  group.modules_entered = 0;
+  // Without a gradient on its inputs autograd never reaches the group's hook: the final callback runs it.
+  if (group.inputs_have_gradient) post_backward(group);
+}
+
+BufferIndex Fsdp2::allocate_gradient(ParameterIndex parameter) {
+  return builder_->allocate(Bytes(dtype_bytes(param_, context_->graph.parameters[parameter].numel())),
+                            MemoryCategory::kUnshardedGradients, kComputeStream);
+}
+
+void Fsdp2::gradient_ready(ParameterIndex parameter, BufferIndex gradient) {
+  auto& group = groups_[group_of_parameter_[parameter]];
+  group.gradients.push_back(gradient);
+  group.gradient_bytes.push_back(builder_->size(gradient));
+}
+
+void Fsdp2::post_backward(Group& group) {
+  builder_->host_work(HostAction::kUnitHook);
+  builder_->host_work(HostAction::kParameterHook, static_cast<std::int64_t>(group.unit.parameters.size()));
+  if (!group.accumulated.empty()) {
+    for (std::size_t i = 0; i < group.gradients.size(); ++i) {
+      const auto sum = builder_->size(group.accumulated[i]);
+      builder_->launch(kComputeStream,
+                       MemoryShape{MemoryKernel::kElementwise, sum + group.gradient_bytes[i], sum, 1});
+      builder_->free(group.gradients[i]);
+    }
+    group.gradients = std::exchange(group.accumulated, {});
+  }
+  reshard(group);
+  if (reduces()) {
+    if (!group.gradients.empty()) reduce(group);
+  } else {
+    for (const auto gradient : group.gradients) {  // kept unsharded, in the reduction's dtype
+      const auto elements = builder_->size(gradient).count() / dtype_bytes(param_);
+      if (param_ == reduce_ || micro_batch_.index > 0) {
+        group.accumulated.push_back(gradient);
+        continue;
+      }
+      const auto upcast = builder_->allocate(Bytes(dtype_bytes(reduce_, elements)),
+                                             MemoryCategory::kUnshardedGradients, kComputeStream);
+      builder_->launch(kComputeStream,
+                       MemoryShape{MemoryKernel::kCast, builder_->size(gradient), builder_->size(upcast), 1});
+      builder_->free(gradient);
+      group.accumulated.push_back(upcast);
+    }
+  }
+  group.gradients.clear();
+  group.gradient_bytes.clear();
+}
+
+void Fsdp2::reduce(Group& group) {
+  const Bytes output(dtype_bytes(reduce_, group.shard_elements));
+  const Bytes input = output * shard_degree_;
+  // The previous group's reduce-scatter input may be dropped only once it has been reduced: compute stalls
+  // here when the reduce-scatter is behind.
+  while (!reduce_inputs_.empty()) {
+    builder_->wait(kComputeStream, reduce_inputs_.front().event);
+    for (const auto buffer : reduce_inputs_.front().buffers) builder_->free(buffer);
+    reduce_inputs_.pop_front();
+  }
+  Bytes gradients;
+  for (const auto gradient : group.gradients) gradients += builder_->size(gradient);
+  const auto scatter_input = builder_->allocate(input, MemoryCategory::kCommunicationBuffers, kComputeStream);
+  builder_->launch(kComputeStream, MemoryShape{MemoryKernel::kCopy, gradients, input, 1});
+  // A loop variable keeps the last gradient until the function returns.
+  for (std::size_t i = 0; i + 1 < group.gradients.size(); ++i) builder_->free(group.gradients[i]);
+  builder_->wait_stream(reduce_scatter_, kComputeStream);
+  const auto reduced = builder_->allocate(output, MemoryCategory::kShardedGradients, reduce_scatter_);
+  if (shard_degree_ > 1) {
+    builder_->collective(reduce_scatter_, {CollectiveOp::kReduceScatter, shard_group_, input, output, reduce_,
+                                           output.count() % 16 == 0});
+  } else {
+    builder_->launch(reduce_scatter_, MemoryShape{MemoryKernel::kCopy, output, output, 1});
+  }
+  reduce_inputs_.push_back({{scatter_input}, builder_->record(reduce_scatter_)});
+  StreamIndex last = reduce_scatter_;
+  if (replicas_ > 1) {
+    builder_->wait_stream(all_reduce_, reduce_scatter_);
+    builder_->collective(all_reduce_,
+                         {CollectiveOp::kAllReduce, replicate_group_, output, output, reduce_, true});
+    last = all_reduce_;
+  }
+  finish_reduction(group, reduced, last);
+  builder_->free(group.gradients.back());
+}
+
+void Fsdp2::finish_reduction(Group& group, BufferIndex reduced, StreamIndex stream) {
+  const auto drop_reduced = [&] {
+    if (replicas_ > 1) {
+      retained_all_reduce_inputs_.push_back(reduced);
+    } else {
+      builder_->free(reduced);
+    }
+  };
+  BufferIndex gradient = reduced;
+  if (reduce_ != stored_) {
+    gradient = builder_->allocate(group.shard_stored, MemoryCategory::kShardedGradients, stream);
+    builder_->launch(stream,
+                     MemoryShape{MemoryKernel::kCast, builder_->size(reduced), group.shard_stored, 1});
+    drop_reduced();
+  }
+  if (offloads()) {
+    builder_->copy(stream, {CopyDirection::kDeviceToHost, group.shard_stored, true});
+    builder_->free(gradient);
+  } else if (group.sharded_gradient == kNoIndex) {
+    group.sharded_gradient = gradient;
+  } else {
+    builder_->launch(stream,
+                     MemoryShape{MemoryKernel::kElementwise, group.shard_stored * 2, group.shard_stored,
+                                 static_cast<std::int32_t>(group.unit.parameters.size())});
+    if (gradient == reduced) {
+      drop_reduced();
+    } else {
+      builder_->free(gradient);
+    }
+  }
+  last_reduction_ = builder_->record(stream);
+}
+
+void Fsdp2::end_backward() {
+  // PyTorch walks the wrapped modules from the root: the root's group comes first.
+  for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
+    if (!group->inputs_have_gradient && !group->unsharded.empty()) post_backward(*group);
+  }
+  if (last_reduction_ != kNoIndex) builder_->wait(kComputeStream, last_reduction_);
+  if (offloads() && reduces()) {
+    builder_->host_wait(builder_->record(reduce_scatter_));
+    if (replicas_ > 1) builder_->host_wait(builder_->record(all_reduce_));
+  }
+  for (const auto& pending : reduce_inputs_) {
+    builder_->wait(kComputeStream, pending.event);
+    for (const auto buffer : pending.buffers) builder_->free(buffer);
+  }
+  reduce_inputs_.clear();
+  for (const auto buffer : retained_all_reduce_inputs_) builder_->free(buffer);
+  retained_all_reduce_inputs_.clear();
+  last_reduction_ = kNoIndex;
+}
+
+void Fsdp2::optimizer_step(bool /*first*/) {
+  std::int64_t elements = 0;
+  for (const auto& group : groups_) elements += group.shard_elements;
+  if (shard_degree_ > 1) {
+    clip_gradients(*context_, elements, stored_, {shard_group_});
+  } else {
+    clip_gradients(*context_, elements, stored_, {});
+  }
+  optimizer_->step();
+  for (auto& group : groups_) {
+    if (group.sharded_gradient != kNoIndex) builder_->free(group.sharded_gradient);
+    group.sharded_gradient = kNoIndex;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DataParallel> make_fsdp2(LoweringContext& context) {
+  return std::make_unique<Fsdp2>(context);
+}
+
+}  // namespace shardsim

@@ -1,0 +1,244 @@
+#include "lower/training_pass.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace shardsim {
+namespace {
+
+MemoryCategory category_of(const Tensor& tensor, bool recomputing) {
+  if (tensor.logits) return MemoryCategory::kLogits;
+  return recomputing ? MemoryCategory::kRecompute : MemoryCategory::kActivations;
+}
+
+/// Compilers fold the sum of two gradients into the kernel that makes the second.
+bool fuses_gradient_accumulation(SoftwareStack stack) {
+  return stack == SoftwareStack::kTorchCompile;
+}
+
+}  // namespace
+
+TrainingPass::TrainingPass(LoweringContext& context, DataParallel& data_parallel)
+    : context_(&context),
+      data_parallel_(&data_parallel),
+      gradients_(context.graph, context.builder, fuses_gradient_accumulation(context.run.software.stack)),
+      pending_weight_gradient_(context.graph.parameters.size(), kNoIndex),
+      weight_gradient_uses_(context.graph.parameters.size(), 0) {}
+
+void TrainingPass::set_scope(Phase phase, const Op& op) {
+  context_->builder.set_scope(phase, micro_batch_, context_->graph.modules[op.module].path, op.label);
+}
+
+void TrainingPass::forward(MicroBatch micro_batch, PassState& state) {
+  const auto& graph = context_->graph;
+  const auto& plan = context_->plan;
+  auto& builder = context_->builder;
+  micro_batch_ = micro_batch.index;
+  state.buffer.assign(graph.tensors.size(), kNoIndex);
+  state.uses_left = plan.uses;
+  state.holds = plan.holds;
+  builder.set_scope(Phase::kForward, micro_batch_, "");
+  builder.host_work(HostAction::kMicroBatch);
+  for (const auto tensor : plan.inputs) {
+    state.buffer[tensor] = builder.allocate(graph.tensors[tensor].bytes(),
+                                            category_of(graph.tensors[tensor], false), kComputeStream);
+  }
+  for (const auto& step : plan.trace) {
+    switch (step.kind) {
+      case TraceStep::Kind::kEnter:
+        builder.set_scope(Phase::kForward, micro_batch_, graph.modules[step.index].path);
+        data_parallel_->enter_forward(step.index);
+        break;
+      case TraceStep::Kind::kExit:
+        builder.set_scope(Phase::kForward, micro_batch_, graph.modules[step.index].path);
+        data_parallel_->exit_forward(step.index);
+        break;
+      case TraceStep::Kind::kOp:
+        set_scope(Phase::kForward, graph.ops[step.index]);
+        run_op_forward(step.index, state, false);
+        break;
+    }
+  }
+}
+
+void TrainingPass::run_op_forward(OpIndex index, PassState& state, bool recomputing) {
+  const auto& graph = context_->graph;
+  auto& builder = context_->builder;
+  const Op& op = graph.ops[index];
+  for (const auto tensor : context_->plan.produced[index]) {
+    if (state.buffer[tensor] != kNoIndex) continue;  // kept by the region's policy
+    state.buffer[tensor] = builder.allocate(graph.tensors[tensor].bytes(),
+                                            category_of(graph.tensors[tensor], recomputing), kComputeStream);
+  }
+  const bool scratch = op.forward_workspace.count() > 0;
+  const auto workspace =
+      scratch ? builder.allocate(op.forward_workspace, MemoryCategory::kTemporaries, kComputeStream)
+              : kNoIndex;
+  for (const auto& kernel : op.forward) builder.launch(kComputeStream, kernel);
+  if (scratch) builder.free(workspace);
+  for (const auto tensor : op.inputs) {
+    if (state.uses_left[tensor] > 0) --state.uses_left[tensor];
+    release_if_dead(tensor, state);
+  }
+  for (const auto tensor : context_->plan.produced[index]) release_if_dead(tensor, state);
+}
+
+void TrainingPass::release_if_dead(TensorIndex tensor, PassState& state) {
+  if (state.buffer[tensor] == kNoIndex || state.uses_left[tensor] > 0 || state.holds[tensor] > 0) return;
+  context_->builder.free(state.buffer[tensor]);
+  state.buffer[tensor] = kNoIndex;
+}
+
+void TrainingPass::drop_hold(TensorIndex tensor, PassState& state) {
+  SHARDSIM_CHECK(state.holds[tensor] > 0, "tensor {} ({}) is not held", tensor,
+                 context_->graph.tensors[tensor].name);
+  --state.holds[tensor];
+  release_if_dead(tensor, state);
+}
+
+void TrainingPass::recompute(const RecomputeRegion& region, PassState& state) {
+  const auto& graph = context_->graph;
+  const auto& plan = context_->plan;
+  for (const auto& [tensor, uses] : region.uses) {
+    state.uses_left[tensor] = uses;
+    state.holds[tensor] = 0;
+  }
+  for (OpIndex op = region.begin; op < region.end; ++op) {
+    for (const auto tensor : graph.ops[op].saved) ++state.holds[tensor];
+  }
+  auto next = region.recomputed.begin();
+  for (auto step = region.trace_begin; step < region.trace_end && next != region.recomputed.end(); ++step) {
+    const auto& at = plan.trace[step];
+    if (at.kind == TraceStep::Kind::kEnter) {
+      data_parallel_->enter_recompute(at.index);
+    } else if (at.kind == TraceStep::Kind::kExit) {
+      data_parallel_->exit_recompute(at.index);
+    } else if (at.index == *next) {
+      set_scope(Phase::kRecompute, graph.ops[at.index]);
+      run_op_forward(at.index, state, true);
+      ++next;
+    }
+  }
+}
+
+void TrainingPass::release_region(const RecomputeRegion& region, PassState& state) {
+  for (const auto tensor : region.held) drop_hold(tensor, state);
+}
+
+void TrainingPass::backward(MicroBatch micro_batch, PassState& state) {
+  const auto& graph = context_->graph;
+  const auto& plan = context_->plan;
+  auto& builder = context_->builder;
+  micro_batch_ = micro_batch.index;
+  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  for (const auto tensor : graph.ops[ops - 1].outputs) {
+    builder.set_scope(Phase::kBackward, micro_batch_, "");
+    gradients_.contribute(tensor, builder.allocate(graph.tensors[tensor].bytes(),
+                                                   MemoryCategory::kTemporaries, kComputeStream));
+  }
+  for (auto step = plan.trace.rbegin(); step != plan.trace.rend(); ++step) {
+    switch (step->kind) {
+      case TraceStep::Kind::kExit:
+        builder.set_scope(Phase::kBackward, micro_batch_, graph.modules[step->index].path);
+        data_parallel_->enter_backward(step->index);
+        break;
+      case TraceStep::Kind::kEnter:
+        builder.set_scope(Phase::kBackward, micro_batch_, graph.modules[step->index].path);
+        data_parallel_->exit_backward(step->index);
+        break;
+      case TraceStep::Kind::kOp: {
+        const auto op = step->index;
+        const auto region = plan.region_of[op];
+        if (region != kNoIndex && op + 1 == plan.regions[region].end) recompute(plan.regions[region], state);
+        set_scope(Phase::kBackward, graph.ops[op]);
+        run_op_backward(op, state);
+        if (region != kNoIndex && op == plan.regions[region].begin)
+          release_region(plan.regions[region], state);
+        break;
+      }
+    }
+  }
+  builder.set_scope(Phase::kBackward, micro_batch_, "");
+  data_parallel_->end_backward();
+  for (const auto tensor : plan.inputs) {
+    if (state.buffer[tensor] != kNoIndex) builder.free(state.buffer[tensor]);
+    state.buffer[tensor] = kNoIndex;
+  }
+  std::fill(weight_gradient_uses_.begin(), weight_gradient_uses_.end(), 0U);
+}
+
+void TrainingPass::run_op_backward(OpIndex index, PassState& state) {
+  const Op& op = context_->graph.ops[index];
+  auto& builder = context_->builder;
+  const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(),
+                                   [&](TensorIndex tensor) { return gradients_.has(tensor); });
+  if (reached && op.gradient_passthrough) {
+    for (const auto tensor : op.inputs) {
+      if (context_->graph.tensors[tensor].differentiable) gradients_.share(tensor, op.outputs.front());
+    }
+  } else if (reached) {
+    const bool scratch = op.backward_workspace.count() > 0;
+    const auto workspace =
+        scratch ? builder.allocate(op.backward_workspace, MemoryCategory::kTemporaries, kComputeStream)
+                : kNoIndex;
+    std::vector<BufferIndex> made(op.inputs.size(), kNoIndex);
+    input_gradients(op, state, made);
+    std::vector<const KernelShape*> weight_kernels;
+    for (const auto& kernel : op.backward) {
+      if (kernel.weight_gradient) {
+        weight_kernels.push_back(&kernel.shape);
+      } else {
+        builder.launch(kComputeStream, kernel.shape);
+      }
+    }
+    weight_gradients(op, weight_kernels);
+    if (scratch) builder.free(workspace);
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      if (made[i] != kNoIndex) gradients_.contribute(op.inputs[i], made[i]);
+    }
+    if (op.inplace_gradient) state.buffer[op.saved.front()] = kNoIndex;  // it lives on as the gradient
+  }
+  for (const auto tensor : op.outputs) gradients_.drop(tensor);
+  for (const auto tensor : op.saved) drop_hold(tensor, state);
+}
+
+void TrainingPass::input_gradients(const Op& op, const PassState& state, std::vector<BufferIndex>& made) {
+  const auto& graph = context_->graph;
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    const auto& tensor = graph.tensors[op.inputs[i]];
+    const bool repeated = std::find(op.inputs.begin(), op.inputs.begin() + static_cast<std::ptrdiff_t>(i),
+                                    op.inputs[i]) != op.inputs.begin() + static_cast<std::ptrdiff_t>(i);
+    if (!tensor.differentiable || repeated) continue;
+    if (op.inplace_gradient) {
+      made[i] = state.buffer[op.saved.front()];
+      return;
+    }
+    const auto category = tensor.logits ? MemoryCategory::kLogits : MemoryCategory::kTemporaries;
+    made[i] = context_->builder.allocate(tensor.bytes(), category, kComputeStream);
+  }
+}
+
+void TrainingPass::weight_gradients(const Op& op, const std::vector<const KernelShape*>& kernels) {
+  auto& builder = context_->builder;
+  std::vector<BufferIndex> buffers;
+  for (const auto parameter : op.parameters) buffers.push_back(data_parallel_->allocate_gradient(parameter));
+  for (const auto* kernel : kernels) builder.launch(kComputeStream, *kernel);
+  for (std::size_t i = 0; i < op.parameters.size(); ++i) {
+    const auto parameter = op.parameters[i];
+    auto& pending = pending_weight_gradient_[parameter];
+    if (pending == kNoIndex) {
+      pending = buffers[i];
+    } else {  // a tied weight: the second use adds to the first
+      const auto size = builder.size(buffers[i]);
+      builder.launch(kComputeStream, MemoryShape{MemoryKernel::kElementwise, size * 2, size, 1});
+      builder.free(buffers[i]);
+    }
+    if (++weight_gradient_uses_[parameter] == context_->plan.parameter_uses[parameter]) {
+      data_parallel_->gradient_ready(parameter, pending);
+      pending = kNoIndex;
+    }
+  }
+}
+
+}  // namespace shardsim

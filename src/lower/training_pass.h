@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lower/data_parallel.h"
+#include "lower/execution_plan.h"
+#include "lower/gradients.h"
+#include "program/builder.h"
+
+namespace shardsim {
+
+/// Buffers of one micro-batch between its forward and its backward.
+struct PassState {
+  std::vector<BufferIndex> buffer;       ///< per tensor; kNoIndex when it does not exist
+  std::vector<std::uint32_t> uses_left;  ///< forward consumers yet to come
+  std::vector<std::uint32_t> holds;      ///< keepers until backward
+};
+
+/// Writes forward and backward of a micro-batch as eager autograd runs them: every op allocates its outputs,
+/// launches its kernels and drops what nobody needs any more, with the sharding system's hooks around the
+/// modules.
+class TrainingPass {
+ public:
+  TrainingPass(LoweringContext& context, DataParallel& data_parallel);
+
+  void forward(MicroBatch micro_batch, PassState& state);
+  void backward(MicroBatch micro_batch, PassState& state);
+
+ private:
+  void run_op_forward(OpIndex op, PassState& state, bool recomputing);
+  void run_op_backward(OpIndex op, PassState& state);
+  void recompute(const RecomputeRegion& region, PassState& state);
+  void release_region(const RecomputeRegion& region, PassState& state);
+  void drop_hold(TensorIndex tensor, PassState& state);
+  void release_if_dead(TensorIndex tensor, PassState& state);
+  void input_gradients(const Op& op, const PassState& state, std::vector<BufferIndex>& made);
+  void weight_gradients(const Op& op, const std::vector<const KernelShape*>& kernels);
+  void set_scope(Phase phase, const Op& op);
+
+  LoweringContext* context_;
+  DataParallel* data_parallel_;
+  GradientTable gradients_;
+  std::vector<BufferIndex> pending_weight_gradient_;  ///< per parameter, while uses are outstanding
+  std::vector<std::uint32_t> weight_gradient_uses_;   ///< per parameter, seen in this backward
+  std::int32_t micro_batch_ = 0;
+};
+
+}  // namespace shardsim

@@ -1,0 +1,52 @@
+#include "lower/zero.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace shardsim {
+
+void ZeroGroup::setup() {
+  const auto members = context_->mesh.group(context_->rank, {"dp_shard", "dp_replicate"});
+  const auto at = std::find(members.begin(), members.end(), context_->rank);
+  SHARDSIM_CHECK(at != members.end(), "rank {} is not in its data-parallel group", context_->rank);
+  ranks_ = static_cast<std::int64_t>(members.size());
+  position_ = at - members.begin();
+  group_ = add_mesh_group(*context_, "dp", {"dp_shard", "dp_replicate"}, 0);
+}
+
+void ZeroGroup::all_reduce(StreamIndex stream, Bytes size, Dtype dtype) const {
+  if (ranks_ == 1) return;
+  context_->builder.collective(stream, {CollectiveOp::kAllReduce, group_, size, size, dtype, true});
+}
+
+void ZeroGroup::all_gather(StreamIndex stream, Bytes shard, Dtype dtype) const {
+  if (ranks_ == 1) return;
+  context_->builder.collective(
+      stream, {CollectiveOp::kAllGather, group_, shard, shard * ranks_, dtype, shard.count() % 16 == 0});
+}
+
+void ZeroGroup::reduce_scatter(StreamIndex stream, Bytes shard, Dtype dtype) const {
+  if (ranks_ == 1) return;
+  context_->builder.collective(
+      stream, {CollectiveOp::kReduceScatter, group_, shard * ranks_, shard, dtype, shard.count() % 16 == 0});
+}
+
+void ZeroGroup::all_reduce_scalar(Dtype dtype) const {
+  auto& builder = context_->builder;
+  all_reduce(kComputeStream, Bytes(dtype_bytes(dtype)), dtype);
+  builder.host_work(HostAction::kSynchronize);
+  builder.host_wait(builder.record(kComputeStream));
+}
+
+std::int64_t zero_bucket_elements(const RunSpec& run) {
+  const auto bytes = run.data_parallel.bucket_bytes;
+  return bytes ? *bytes / dtype_bytes(run.precision.param) : kZeroBucketElements;
+}
+
+void launch_memory(LoweringContext& context, StreamIndex stream, MemoryKernel kind, Bytes read, Bytes written,
+                   std::int64_t launches) {
+  context.builder.launch(stream, MemoryShape{kind, read, written, static_cast<std::int32_t>(launches)});
+}
+
+}  // namespace shardsim
