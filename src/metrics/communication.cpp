@@ -25,8 +25,10 @@ CommunicationRow& row_of(std::vector<CommunicationRow>& rows, std::string_view k
 
 std::vector<CommunicationRow> communication_table(const SummaryInputs& inputs, const Exposure& exposure,
                                                   std::uint32_t played) {
-  SHARDSIM_CHECK(inputs.nccl_size != nullptr && inputs.bus_factor != nullptr,
-                 "a summary needs to know how collectives are counted");
+  const auto works = inputs.program.works.size();
+  SHARDSIM_CHECK(inputs.nccl_sizes.size() == works && inputs.bus_factors.size() == works,
+                 "{} sizes and {} bus factors of {} works", inputs.nccl_sizes.size(),
+                 inputs.bus_factors.size(), works);
   std::vector<CommunicationRow> rows;
   const auto& graph = inputs.tasks;
   for (const auto task : tasks_of_rank(graph, played)) {
@@ -36,14 +38,14 @@ std::vector<CommunicationRow> communication_table(const SummaryInputs& inputs, c
     const auto& work = std::get<CollectiveWork>(inputs.program.works[instruction.argument]);
     auto& row = row_of(rows, collective_name(work.op), rank_class.groups[work.group]);
     const auto& span = inputs.timeline.spans[task];
-    const auto size = inputs.nccl_size(work);
+    const auto size = inputs.nccl_sizes[instruction.argument];
     row.calls += 1;
     row.bytes += size;
     row.time += from_picoseconds(span.end_ps - span.start_ps);
     row.exposed += from_picoseconds(exposure.of_task[task]);
     // Holds the sum of bytes x factor until the time is complete.
     row.bus_bandwidth +=
-        BytesPerSecond(static_cast<double>(size.count()) * inputs.bus_factor(work.op, row.ranks));
+        BytesPerSecond(static_cast<double>(size.count()) * inputs.bus_factors[instruction.argument]);
   }
   for (auto& row : rows) {
     row.bus_bandwidth = row.time > Seconds(0.0) ? row.bus_bandwidth / row.time.count() : BytesPerSecond(0.0);

@@ -1,7 +1,10 @@
 #include "metrics/summarize.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "base/check.h"
@@ -41,32 +44,37 @@ Flops work_flops(const Work& work) {
       work);
 }
 
-const std::string& module_at(const Program& program, const RankClass& rank_class, std::uint32_t instruction) {
-  return program.names[program.scopes[rank_class.instructions[instruction].scope].module];
+/// "model.layers.3.mlp (gate_proj)": where an instruction belongs.
+std::string place_of(const Program& program, const RankClass& rank_class, std::uint32_t instruction) {
+  const auto& scope = program.scopes[rank_class.instructions[instruction].scope];
+  const auto& module = program.names[scope.module];
+  const auto& label = program.names[scope.label];
+  const auto place = module.empty() ? std::string("whole model") : module;
+  return label.empty() ? place : fmt::format("{} ({})", place, label);
 }
 
-ClassSummary summarize_class(const Program& program, const RankClass& rank_class,
-                             const MemoryProfile& memory) {
+ClassSummary summarize_class(const Program& program, const RankClass& rank_class, MemoryProfile memory) {
   ClassSummary summary;
   summary.name = rank_class.name;
   summary.ranks = static_cast<std::int64_t>(rank_class.ranks.size());
-  summary.memory = memory;
   const auto peak = memory.steady_step.instruction;
   if (peak < rank_class.instructions.size()) {
     summary.peak_phase = phase_name(program.scopes[rank_class.instructions[peak].scope].phase);
-    summary.peak_module = module_at(program, rank_class, peak);
+    summary.peak_module = place_of(program, rank_class, peak);
   }
   if (memory.out_of_memory && memory.out_of_memory->instruction < rank_class.instructions.size()) {
-    summary.out_of_memory_module = module_at(program, rank_class, memory.out_of_memory->instruction);
+    summary.out_of_memory_module = place_of(program, rank_class, memory.out_of_memory->instruction);
   }
+  summary.memory = std::move(memory);
   return summary;
 }
 
-void add_classes(const SummaryInputs& inputs, const std::vector<std::int64_t>& ends, Summary& summary) {
+void add_classes(SummaryInputs& inputs, const std::vector<std::int64_t>& ends, Summary& summary) {
   SHARDSIM_CHECK(inputs.memory.size() == inputs.program.classes.size(), "{} memory profiles of {} classes",
                  inputs.memory.size(), inputs.program.classes.size());
   for (std::size_t i = 0; i < inputs.memory.size(); ++i) {
-    summary.classes.push_back(summarize_class(inputs.program, inputs.program.classes[i], inputs.memory[i]));
+    summary.classes.push_back(
+        summarize_class(inputs.program, inputs.program.classes[i], std::move(inputs.memory[i])));
   }
   for (std::size_t played = 0; played < ends.size(); ++played) {
     auto& step_time = summary.classes[inputs.tasks.ranks[played].rank_class].step_time;
@@ -122,21 +130,22 @@ Flops recomputed_flops(const Program& program) {
   return total;
 }
 
-Summary summarize(const SummaryInputs& inputs) {
+Summary summarize(SummaryInputs inputs) {
   Summary summary;
   summary.id = inputs.id;
   summary.model_name = inputs.model_name;
   summary.profile_name = inputs.profile_name;
-  summary.gpus = inputs.program.world;
+  summary.gpus = inputs.gpus;
   summary.parameters = inputs.parameters;
   summary.step_time = from_picoseconds(inputs.timeline.end_ps);
   summary.peak_tflops = inputs.peak.count() / kTera;
-  summary.peak_dtype = dtype_name(inputs.peak_dtype);
+  summary.peak_dtype = inputs.peak_dtype;
   summary.outside_allocator = inputs.outside_allocator;
   summary.capacity = inputs.capacity;
   summary.tasks = static_cast<std::int64_t>(inputs.tasks.tasks.size());
   for (const auto& rank_class : inputs.program.classes) {
-    summary.program_instructions += static_cast<std::int64_t>(rank_class.instructions.size());
+    summary.program_instructions +=
+        static_cast<std::int64_t>(rank_class.instructions.size() - rank_class.steady_step);
   }
   add_rates(inputs, summary);
   const auto ends = ends_of_ranks(inputs.tasks, inputs.timeline);

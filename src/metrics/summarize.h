@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
 #include "base/units.h"
 #include "engine/timeline.h"
 #include "memory/memory_profile.h"
@@ -15,17 +14,12 @@
 namespace shardsim {
 
 /// What a summary is made from: the played step, the replayed memory, and the few facts about the run that
-/// its numbers are relative to. Refers to values that must outlive the call.
+/// its numbers are relative to. Refers to a program and a timeline that must outlive the call.
 struct SummaryInputs {
-  const Program& program;
-  const TaskGraph& tasks;
-  const Timeline& timeline;
-  const std::vector<MemoryProfile>& memory;  ///< one per class of the program
-
-  std::string id;
-  std::string model_name;
-  std::string profile_name;
-
+  std::string id = {};
+  std::string model_name = {};
+  std::string profile_name = {};
+  std::int64_t gpus = 1;
   std::int64_t parameters = 0;
   std::int64_t active_parameters = 0;  ///< that one token uses
   std::int64_t layers = 0;
@@ -33,18 +27,18 @@ struct SummaryInputs {
   std::int64_t head_dim = 0;
   std::int64_t sequence_length = 0;
   std::int64_t tokens_per_step = 0;  ///< of the global batch
-
-  FlopsPerSecond peak;  ///< of one GPU, dense, in `peak_dtype`
-  Dtype peak_dtype = Dtype::kBf16;
-
-  Bytes capacity;           ///< of the device, as the driver reports it
-  Bytes outside_allocator;  ///< context and communicators
+  FlopsPerSecond peak = {};          ///< of one GPU, dense, in `peak_dtype`
+  std::string peak_dtype = {};
+  Bytes capacity = {};           ///< of the device, as the driver reports it
+  Bytes outside_allocator = {};  ///< context and communicators
+  const Program& program;
+  const TaskGraph& tasks;
+  const Timeline& timeline;
+  std::vector<MemoryProfile> memory = {};  ///< one per class of the program
+  std::vector<double> bus_factors = {};    ///< busbw / algbw of each work of the program; 0: no collective
+  std::vector<Bytes> nccl_sizes = {};      ///< nccl-tests' size of each work of the program
   /// Gathered parameters are dropped after forward although they could stay (FSDP's reshard_after_forward).
   bool reshards_after_forward = false;
-
-  /// nccl-tests' size of a collective and its busbw / algbw (of CollectiveOp and group size).
-  Bytes (*nccl_size)(const CollectiveWork& work) = nullptr;
-  double (*bus_factor)(CollectiveOp op, std::int64_t ranks) = nullptr;
 };
 
 /// FLOPs a model needs for one token, forward and backward: 6 N + 12 L H Q T.
@@ -56,6 +50,6 @@ struct SummaryInputs {
 
 /// Every number of a report. The time breakdown and the communication table are of the played rank that ends
 /// last (ties: the first).
-[[nodiscard]] Summary summarize(const SummaryInputs& inputs);
+[[nodiscard]] Summary summarize(SummaryInputs inputs);
 
 }  // namespace shardsim

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "metrics/summarize.h"
@@ -104,37 +105,33 @@ inline HandMadeStep twelve_seconds() {
   return step;
 }
 
-/// Counting rules that are easy to do by hand: the gathered size, and (n - 1) / n for every collective.
-inline Bytes output_size(const CollectiveWork& work) {
-  return work.output;
-}
-inline double gather_factor(CollectiveOp /*op*/, std::int64_t ranks) {
-  return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-}
-
-/// Inputs whose rates come out round; see the tests.
-inline SummaryInputs inputs_of(const HandMadeStep& step, const std::vector<MemoryProfile>& memory) {
-  return {.program = step.program,
-          .tasks = step.graph,
-          .timeline = step.timeline,
-          .memory = memory,
-          .id = "hand-made",
-          .model_name = "tiny",
-          .profile_name = "nowhere",
-          .parameters = 20,
-          .active_parameters = 10,
-          .layers = 1,
-          .heads = 1,
-          .head_dim = 1,
-          .sequence_length = 1,
-          .tokens_per_step = 48,
-          .peak = FlopsPerSecond(720.0),
-          .peak_dtype = Dtype::kBf16,
-          .capacity = Bytes(1000),
-          .outside_allocator = Bytes(100),
-          .reshards_after_forward = true,
-          .nccl_size = output_size,
-          .bus_factor = gather_factor};
+/// Inputs whose rates come out round; see the tests. Every collective counts its output and 3/4 of it on the
+/// bus, as an all-gather of four ranks does.
+inline SummaryInputs inputs_of(const HandMadeStep& step, std::vector<MemoryProfile> memory) {
+  SummaryInputs inputs{.program = step.program, .tasks = step.graph, .timeline = step.timeline};
+  inputs.id = "hand-made";
+  inputs.model_name = "tiny";
+  inputs.profile_name = "nowhere";
+  inputs.gpus = 4;
+  inputs.parameters = 20;
+  inputs.active_parameters = 10;
+  inputs.layers = 1;
+  inputs.heads = 1;
+  inputs.head_dim = 1;
+  inputs.sequence_length = 1;
+  inputs.tokens_per_step = 48;
+  inputs.peak = FlopsPerSecond(720.0);
+  inputs.peak_dtype = "bf16";
+  inputs.capacity = Bytes(1000);
+  inputs.outside_allocator = Bytes(100);
+  inputs.memory = std::move(memory);
+  inputs.reshards_after_forward = true;
+  for (const auto& work : step.program.works) {
+    const auto* collective = std::get_if<CollectiveWork>(&work);
+    inputs.nccl_sizes.push_back(collective == nullptr ? Bytes(0) : collective->output);
+    inputs.bus_factors.push_back(collective == nullptr ? 0.0 : 0.75);
+  }
+  return inputs;
 }
 
 /// A steady peak of `reserved` bytes, reached at `instruction`, most of it activations.

@@ -78,6 +78,15 @@ TEST(Summarize, PeakIsPlacedByItsScope) {
   EXPECT_DOUBLE_EQ(summary.classes[0].step_time.count(), 12.0);
 }
 
+TEST(Summarize, PeakNamesTheOpOrTheWholeModel) {
+  auto step = twelve_seconds();
+  step.program.names.emplace_back("down_proj");
+  step.program.scopes[2].label = 2;
+  step.program.scopes[0].module = 0;
+  EXPECT_EQ(summarize(inputs_of(step, {peak_of(500, 2)})).classes[0].peak_module, "layers.0 (down_proj)");
+  EXPECT_EQ(summarize(inputs_of(step, {peak_of(500, 0)})).classes[0].peak_module, "whole model");
+}
+
 struct FitsCase {
   std::int64_t reserved;
   bool out_of_memory;
