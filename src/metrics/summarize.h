@@ -16,9 +16,12 @@ namespace shardsim {
 /// What a summary is made from: the played step, the replayed memory, and the few facts about the run that
 /// its numbers are relative to. Refers to a program and a timeline that must outlive the call.
 struct SummaryInputs {
-  std::string id = {};
-  std::string model_name = {};
-  std::string profile_name = {};
+  SummaryInputs(const Program& of_program, const TaskGraph& of_tasks, const Timeline& of_timeline)
+      : program(of_program), tasks(of_tasks), timeline(of_timeline) {}
+
+  std::string id;
+  std::string model_name;
+  std::string profile_name;
   std::int64_t gpus = 1;
   std::int64_t parameters = 0;
   std::int64_t active_parameters = 0;  ///< that one token uses
@@ -27,16 +30,16 @@ struct SummaryInputs {
   std::int64_t head_dim = 0;
   std::int64_t sequence_length = 0;
   std::int64_t tokens_per_step = 0;  ///< of the global batch
-  FlopsPerSecond peak = {};          ///< of one GPU, dense, in `peak_dtype`
-  std::string peak_dtype = {};
-  Bytes capacity = {};           ///< of the device, as the driver reports it
-  Bytes outside_allocator = {};  ///< context and communicators
+  FlopsPerSecond peak;               ///< of one GPU, dense, in `peak_dtype`
+  std::string peak_dtype;
+  Bytes capacity;           ///< of the device, as the driver reports it
+  Bytes outside_allocator;  ///< context and communicators
   const Program& program;
   const TaskGraph& tasks;
   const Timeline& timeline;
-  std::vector<MemoryProfile> memory = {};  ///< one per class of the program
-  std::vector<double> bus_factors = {};    ///< busbw / algbw of each work of the program; 0: no collective
-  std::vector<Bytes> nccl_sizes = {};      ///< nccl-tests' size of each work of the program
+  std::vector<MemoryProfile> memory;  ///< one per class of the program
+  std::vector<double> bus_factors;    ///< busbw / algbw of each work of the program; 0: no collective
+  std::vector<Bytes> nccl_sizes;      ///< nccl-tests' size of each work of the program
   /// Gathered parameters are dropped after forward although they could stay (FSDP's reshard_after_forward).
   bool reshards_after_forward = false;
 };

@@ -108,7 +108,7 @@ inline HandMadeStep twelve_seconds() {
 /// Inputs whose rates come out round; see the tests. Every collective counts its output and 3/4 of it on the
 /// bus, as an all-gather of four ranks does.
 inline SummaryInputs inputs_of(const HandMadeStep& step, std::vector<MemoryProfile> memory) {
-  SummaryInputs inputs{.program = step.program, .tasks = step.graph, .timeline = step.timeline};
+  SummaryInputs inputs(step.program, step.graph, step.timeline);
   inputs.id = "hand-made";
   inputs.model_name = "tiny";
   inputs.profile_name = "nowhere";
