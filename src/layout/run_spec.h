@@ -23,7 +23,7 @@ struct LayoutSpec {
   std::int64_t pp = 1;
   std::int64_t cp = 1;
   std::int64_t ep = 1;
-  std::optional<std::int64_t> etp;                                               ///< absent: as tp
+  std::optional<std::int64_t> etp = std::nullopt;                                ///< absent: as tp
   std::vector<std::string> order{"tp", "cp", "dp_shard", "dp_replicate", "pp"};  ///< innermost first
 };
 

@@ -65,7 +65,7 @@ struct FlatParameter {
 struct MegatronBufferRules {
   std::int64_t ranks = 1;  ///< data-parallel (x context-parallel) ranks that share the optimizer
   /// Elements at which a bucket closes; absent: max(40e6, 1e6 x ranks).
-  std::optional<std::int64_t> bucket_numel;
+  std::optional<std::int64_t> bucket_numel = std::nullopt;
   bool single_bucket = false;           ///< gradient reduction does not overlap, or a later pipeline stage
   bool distributed_optimizer = true;    ///< else nothing is aligned or padded
   bool high_bus_bandwidth_pad = false;  ///< bucket ends also multiples of 2^16 elements

@@ -13,7 +13,8 @@
 
 namespace shardsim {
 
-/// What the numbers of a summary are worked out from.
+/// What a summary is made from: the played step, the replayed memory, and the few facts about the run that
+/// its numbers are relative to. Refers to a program and a timeline that must outlive the call.
 struct SummaryInputs {
   SummaryInputs(const Program& of_program, const TaskGraph& of_tasks, const Timeline& of_timeline)
       : program(of_program), tasks(of_tasks), timeline(of_timeline) {}
@@ -28,23 +29,30 @@ struct SummaryInputs {
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t sequence_length = 0;
-  std::int64_t tokens_per_step = 0;  ///< of all ranks
-  FlopsPerSecond peak;
+  std::int64_t tokens_per_step = 0;  ///< of the global batch
+  FlopsPerSecond peak;               ///< of one GPU, dense, in `peak_dtype`
   std::string peak_dtype;
-  Bytes capacity;  ///< of the device, as the driver reports it
-  Bytes outside_allocator;
+  Bytes capacity;           ///< of the device, as the driver reports it
+  Bytes outside_allocator;  ///< context and communicators
   const Program& program;
   const TaskGraph& tasks;
   const Timeline& timeline;
-  std::vector<MemoryProfile> memory;  ///< one per class
-  std::vector<double> bus_factors;    ///< per distinct work of the program; 0 for what is no collective
-  std::vector<Bytes> nccl_sizes;      ///< likewise
+  std::vector<MemoryProfile> memory;  ///< one per class of the program
+  std::vector<double> bus_factors;    ///< busbw / algbw of each work of the program; 0: no collective
+  std::vector<Bytes> nccl_sizes;      ///< nccl-tests' size of each work of the program
+  /// Gathered parameters are dropped after forward although they could stay (FSDP's reshard_after_forward).
+  bool reshards_after_forward = false;
 };
 
-/// Every number that a report shows.
-///
-/// mfu follows PaLM (arXiv 2204.02311, appendix B): (6 N + 12 L H Q T) FLOPs per token over the peak of all
-/// GPUs; hfu adds the FLOPs of recomputed kernels. N is the active parameters.
+/// FLOPs a model needs for one token, forward and backward: 6 N + 12 L H Q T.
+/// Source: PaLM (arXiv 2204.02311), appendix B; nothing recomputed, attention not halved for causality.
+[[nodiscard]] Flops model_flops_per_token(const SummaryInputs& inputs);
+
+/// FLOPs that all ranks together spend on recomputing activations in the steady step.
+[[nodiscard]] Flops recomputed_flops(const Program& program);
+
+/// Every number of a report. The time breakdown and the communication table are of the played rank that ends
+/// last (ties: the first).
 [[nodiscard]] Summary summarize(SummaryInputs inputs);
 
 }  // namespace shardsim

@@ -41,7 +41,7 @@ struct ClassSummary {
   std::int64_t ranks = 0;
   MemoryProfile memory;
   std::string peak_phase;
-  std::string peak_module;
+  std::string peak_module;           ///< "model.layers.3.mlp (gate_proj)"
   std::string out_of_memory_module;  ///< of the failing allocation
   Seconds step_time;
 };
