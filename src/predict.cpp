@@ -88,6 +88,9 @@ SummaryInputs summary_inputs(const RunSpec& run, const ModelGraph& graph, const 
   inputs.peak = matmul_peak(run.cluster.profile.device, run.precision.compute);
   inputs.peak_dtype = std::string(dtype_name(run.precision.compute));
   inputs.capacity = run.cluster.profile.device.memory;
+  const auto strategy = run.data_parallel.strategy;
+  const bool fsdp = strategy == DataParallelStrategy::kFsdp1 || strategy == DataParallelStrategy::kFsdp2;
+  inputs.reshards_after_forward = fsdp && run.data_parallel.reshard_after_forward.value_or(true);
   return inputs;
 }
 
