@@ -230,8 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
                     [](RunSpec& r) { r.data_parallel.secondary_shard = 8; }},
         Unsupported{"/offload", [](RunSpec& r) { r.offload.optimizer = OffloadTarget::kNvme; }},
         Unsupported{"/offload/activations", [](RunSpec& r) { r.offload.activations = OffloadTarget::kCpu; }},
-        Unsupported{"/precision/fp8_recipe", [](RunSpec& r) { r.precision.fp8_recipe = "delayed"; }},
-        Unsupported{"/precision/compute", [](RunSpec& r) { r.precision.compute = Dtype::kFp8; }}));
+        Unsupported{"/precision/compute", [](RunSpec& r) { r.precision.compute = Dtype::kFp4; }}));
 
 TEST(UnsupportedFeatures, DataParallelRunsHaveNone) {
   EXPECT_THAT(unsupported_features(legal_run()), IsEmpty());

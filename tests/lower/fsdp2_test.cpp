@@ -1,4 +1,5 @@
-// Worked examples of real FSDP2 runs (PyTorch 2.14.1 and 2.6.0 on a fake process group, every collective recorded).
+// Worked examples of real FSDP2 runs (PyTorch 2.14.1 and 2.6.0 on a fake process group, every collective
+// recorded).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +23,8 @@ const std::string kReduceRoot = "RS 512256 128064 fp32 4";
 const std::string kNorm = "AR 120 120 fp32 4";
 
 const Lines kForward{kGatherRoot, kGatherBlock, kGatherBlock, kGatherBlock};
-const Lines kBackward{kGatherBlock, kGatherBlock, kReduceBlock, kGatherBlock, kReduceBlock, kReduceBlock, kReduceRoot};
+const Lines kBackward{kGatherBlock, kGatherBlock, kReduceBlock, kGatherBlock,
+                      kReduceBlock, kReduceBlock, kReduceRoot};
 
 Lines operator+(Lines first, const Lines& second) {
   first.insert(first.end(), second.begin(), second.end());
@@ -31,7 +33,8 @@ Lines operator+(Lines first, const Lines& second) {
 
 /// Largest total of `categories` in the steady step, over instructions for which `counts` holds.
 template <class Counts>
-std::int64_t peak(const Program& program, const std::vector<MemoryCategory>& categories, const Counts& counts) {
+std::int64_t peak(const Program& program, const std::vector<MemoryCategory>& categories,
+                  const Counts& counts) {
   std::int64_t largest = 0;
   replay(program, [&](std::size_t i, const Instruction& instruction, const Allocated& allocated) {
     if (i < program.classes.front().steady_step || !counts(program.scopes[instruction.scope])) return;
@@ -43,7 +46,8 @@ std::int64_t peak(const Program& program, const std::vector<MemoryCategory>& cat
 }
 
 TEST(Fsdp2Collectives, RootStaysUnshardedByDefault) {  // E03
-  EXPECT_THAT(collectives(program_of(tiny_run(tiny_llama(), 4))), ElementsAreArray(kForward + kBackward + Lines{kNorm}));
+  EXPECT_THAT(collectives(program_of(tiny_run(tiny_llama(), 4))),
+              ElementsAreArray(kForward + kBackward + Lines{kNorm}));
 }
 
 TEST(Fsdp2Collectives, ExplicitReshardIncludesTheRootSinceTorch214) {  // E04
@@ -60,8 +64,9 @@ TEST(Fsdp2Collectives, ExplicitReshardIncludesTheRootSinceTorch214) {  // E04
 TEST(Fsdp2Collectives, NoReshardMeansNoGatherInBackward) {  // E05
   auto run = tiny_run(tiny_llama(), 4);
   run.data_parallel.reshard_after_forward = false;
-  EXPECT_THAT(collectives(program_of(run)),
-              ElementsAreArray(kForward + Lines{kReduceBlock, kReduceBlock, kReduceBlock, kReduceRoot, kNorm}));
+  EXPECT_THAT(
+      collectives(program_of(run)),
+      ElementsAreArray(kForward + Lines{kReduceBlock, kReduceBlock, kReduceBlock, kReduceRoot, kNorm}));
 }
 
 TEST(Fsdp2Collectives, IntegerReshardGathersWithinTheKeptDegree) {
@@ -70,8 +75,8 @@ TEST(Fsdp2Collectives, IntegerReshardGathersWithinTheKeptDegree) {
   run.data_parallel.reshard_degree = 2;
   const std::string within = "AG 45440 90880 bf16 2";
   EXPECT_THAT(collectives(program_of(run)),
-              ElementsAreArray(kForward + Lines{"AG 128064 256128 bf16 2", within, within, kReduceBlock, within,
-                                                kReduceBlock, kReduceBlock, kReduceRoot, kNorm}));
+              ElementsAreArray(kForward + Lines{"AG 128064 256128 bf16 2", within, within, kReduceBlock,
+                                                within, kReduceBlock, kReduceBlock, kReduceRoot, kNorm}));
 }
 
 RunSpec hybrid_run() {
@@ -85,10 +90,11 @@ TEST(Fsdp2Collectives, HybridShardingAllReducesEachReducedShard) {  // E07
   const std::string gather = "AG 45440 90880 bf16 2";
   const std::string reduce = "RS 181760 90880 fp32 2";
   const std::string all_reduce = "AR 90880 90880 fp32 2";
-  EXPECT_THAT(collectives(program_of(hybrid_run())),
-              ElementsAreArray(Lines{"AG 128064 256128 bf16 2", gather, gather, gather, gather, gather, reduce, all_reduce,
-                                     gather, reduce, all_reduce, reduce, all_reduce, "RS 512256 256128 fp32 2",
-                                     "AR 256128 256128 fp32 2", "AR 120 120 fp32 2"}));
+  EXPECT_THAT(
+      collectives(program_of(hybrid_run())),
+      ElementsAreArray(Lines{"AG 128064 256128 bf16 2", gather, gather, gather, gather, gather, reduce,
+                             all_reduce, gather, reduce, all_reduce, reduce, all_reduce,
+                             "RS 512256 256128 fp32 2", "AR 256128 256128 fp32 2", "AR 120 120 fp32 2"}));
 }
 
 TEST(Fsdp2Memory, HybridShardingRetainsAllReduceInputsOfAnotherDtype) {  // E08
@@ -100,7 +106,8 @@ TEST(Fsdp2Memory, HybridShardingRetainsAllReduceInputsOfAnotherDtype) {  // E08
   replay(program, [&](std::size_t i, const Instruction& instruction, const Allocated& allocated) {
     if (i < program.classes.front().steady_step) return;
     const auto phase = program.scopes[instruction.scope].phase;
-    if (phase == Phase::kBackward) with_retained = std::max(with_retained, allocated.of(MemoryCategory::kShardedGradients));
+    if (phase == Phase::kBackward)
+      with_retained = std::max(with_retained, allocated.of(MemoryCategory::kShardedGradients));
     if (phase == Phase::kOptimizer && gradients_at_end == 0) {
       gradients_at_end = allocated.of(MemoryCategory::kShardedGradients);
     }
@@ -122,13 +129,14 @@ TEST(Fsdp2Collectives, AccumulationWithoutSyncSkipsReductions) {  // E10
   run.data_parallel.accumulate_unsharded = true;
   const auto program = program_of(run);
   EXPECT_THAT(collectives(program),
-              ElementsAreArray(kForward + Lines{kGatherBlock, kGatherBlock, kGatherBlock} + kForward + kBackward +
-                               Lines{kNorm}));
+              ElementsAreArray(kForward + Lines{kGatherBlock, kGatherBlock, kGatherBlock} + kForward +
+                               kBackward + Lines{kNorm}));
   // Every group keeps its unpadded gradients in the reduction's dtype: 4 bytes per parameter.
   std::int64_t kept = 0;
   replay(program, [&](std::size_t i, const Instruction& instruction, const Allocated& allocated) {
     const auto& scope = program.scopes[instruction.scope];
-    if (i >= program.classes.front().steady_step && scope.micro_batch == 1 && scope.phase == Phase::kForward && kept == 0) {
+    if (i >= program.classes.front().steady_step && scope.micro_batch == 1 &&
+        scope.phase == Phase::kForward && kept == 0) {
       kept = allocated.of(MemoryCategory::kUnshardedGradients);
     }
   });
@@ -144,10 +152,15 @@ TEST(Fsdp2Collectives, TiedEmbeddingIsGatheredOnce) {  // E15
 
 constexpr std::int64_t kUnit = 90880;
 constexpr std::int64_t kRoot = 256128;
-const std::vector<MemoryCategory> kGathered{MemoryCategory::kUnshardedParameters, MemoryCategory::kCommunicationBuffers};
+const std::vector<MemoryCategory> kGathered{MemoryCategory::kUnshardedParameters,
+                                            MemoryCategory::kCommunicationBuffers};
 
-bool in_forward(const Scope& scope) { return scope.phase == Phase::kForward; }
-bool in_backward(const Scope& scope) { return scope.phase == Phase::kBackward || scope.phase == Phase::kRecompute; }
+bool in_forward(const Scope& scope) {
+  return scope.phase == Phase::kForward;
+}
+bool in_backward(const Scope& scope) {
+  return scope.phase == Phase::kBackward || scope.phase == Phase::kRecompute;
+}
 
 /// Largest number of unsharded units, gather buffers included, while kernels of blocks run.
 std::int64_t units_during_compute(const Program& program, Phase phase) {
@@ -190,9 +203,10 @@ TEST(Fsdp2Memory, BackwardPeakIsFiveUnitsBesideTheRoot) {  // E13
     if (program.names[scope.module].find("layers.") == std::string::npos) return;
     // The root's own gradients (head and final norm) are there as well: subtract them, in bf16.
     const std::int64_t root_gradients = 2 * (1000 * 64 + 64);
-    largest = std::max(largest, allocated.of(MemoryCategory::kUnshardedParameters) +
-                                    allocated.of(MemoryCategory::kCommunicationBuffers) +
-                                    allocated.of(MemoryCategory::kUnshardedGradients) - kRoot - root_gradients);
+    largest =
+        std::max(largest, allocated.of(MemoryCategory::kUnshardedParameters) +
+                              allocated.of(MemoryCategory::kCommunicationBuffers) +
+                              allocated.of(MemoryCategory::kUnshardedGradients) - kRoot - root_gradients);
   });
   EXPECT_EQ(largest, 454400);
 }
@@ -206,7 +220,8 @@ TEST(Fsdp2Memory, WithoutReshardAllUnitsStay) {  // E13
 }
 
 TEST(Fsdp2Memory, StatesFollowPaddedStorageAndUnpaddedRows) {  // E01
-  auto config = model_from(R"({"model_type": "transformer", "layers": 4, "hidden": 130, "heads": 5, "kv_heads": 1,
+  auto config =
+      model_from(R"({"model_type": "transformer", "layers": 4, "hidden": 130, "heads": 5, "kv_heads": 1,
       "head_dim": 26, "ffn_hidden": 350, "vocab": 32001})");
   auto run = tiny_run(config, 4);
   const auto program = program_of(run);

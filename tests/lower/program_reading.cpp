@@ -38,9 +38,10 @@ ModelConfig model_from(const std::string& json) {
 }
 
 ModelConfig tiny_llama(std::int64_t blocks, bool tied) {
-  return model_from(fmt::format(R"({{"model_type": "transformer", "layers": {}, "hidden": 64, "heads": 4, "kv_heads": 2,
+  return model_from(
+      fmt::format(R"({{"model_type": "transformer", "layers": {}, "hidden": 64, "heads": 4, "kv_heads": 2,
       "head_dim": 16, "ffn_hidden": 172, "gated_mlp": true, "vocab": 1000, "tied_embeddings": {}}})",
-                                blocks, tied));
+                  blocks, tied));
 }
 
 RunSpec tiny_run(ModelConfig model, std::int64_t world) {
@@ -76,8 +77,9 @@ std::vector<std::string> collectives(const Program& program) {
     const auto& instruction = rank_class.instructions[i];
     if (instruction.verb != Verb::kCollective) continue;
     const auto& work = std::get<CollectiveWork>(program.works[instruction.argument]);
-    lines.push_back(fmt::format("{} {} {} {} {}", short_name(work.op), work.input.count(), work.output.count(),
-                                dtype_name(work.dtype), rank_class.groups[work.group].ranks.size()));
+    lines.push_back(fmt::format("{} {} {} {} {}", short_name(work.op), work.input.count(),
+                                work.output.count(), dtype_name(work.dtype),
+                                rank_class.groups[work.group].ranks.size()));
   }
   return lines;
 }

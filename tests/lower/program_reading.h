@@ -14,10 +14,12 @@ namespace shardsim::testing {
 /// A model as its inline JSON form, read by the real reader. Fails the test when it is not accepted.
 [[nodiscard]] ModelConfig model_from(const std::string& json);
 
-/// The Llama-like model of the worked examples E03 to E15: vocab 1000, hidden 64, 4 heads, 2 kv heads, ffn 172.
+/// The Llama-like model of the worked examples E03 to E15: vocab 1000, hidden 64, 4 heads, 2 kv heads, ffn
+/// 172.
 [[nodiscard]] ModelConfig tiny_llama(std::int64_t blocks = 3, bool tied = false);
 
-/// `model` on `world` GPUs, one sequence per rank, bf16 compute, fp32 reduction and master: the examples' set-up.
+/// `model` on `world` GPUs, one sequence per rank, bf16 compute, fp32 reduction and master: the examples'
+/// set-up.
 [[nodiscard]] RunSpec tiny_run(ModelConfig model, std::int64_t world);
 
 /// The run's program, built as predict() builds it.
@@ -35,7 +37,8 @@ struct Allocated {
   [[nodiscard]] std::int64_t total() const;
 };
 
-/// Calls `visit(index, instruction, allocated)` after each instruction of class 0, set-up and first step included.
+/// Calls `visit(index, instruction, allocated)` after each instruction of class 0, set-up and first step
+/// included.
 template <class Visit>
 void replay(const Program& program, const Visit& visit) {
   const auto& rank_class = program.classes.front();
