@@ -18,7 +18,7 @@ scripts/check_package.sh build/release
 
 echo "== predictions against measured runs"
 build/release/shardsim validate validation/measured/torchtitan.json validation/measured/mosaic_llm_foundry.json \
-  --max-step-mape 25 --max-memory-mape 12
+  --max-step-mape 0.22 --max-memory-mape 0.12
 
 echo "== lint"
 git ls-files 'src/*.cpp' | xargs -P "$jobs" -n 4 clang-tidy -p build/release --quiet 2>/dev/null
