@@ -169,16 +169,17 @@ Datum program_document(const RunSpec& /*run*/, const Prediction& prediction) {
     const auto& work = std::get<CollectiveWork>(program.works[instruction.argument]);
     const auto& scope = program.scopes[instruction.scope];
     const auto& group = rank_class.groups[work.group];
-    collectives.emplace_back(Record{{"op", std::string(collective_name(work.op))},
-                                    {"phase", std::string(phase_name(scope.phase))},
-                                    {"micro_batch", static_cast<std::int64_t>(scope.micro_batch)},
-                                    {"unit", program.names[scope.module]},
-                                    {"stream", program.streams[instruction.stream].name},
-                                    {"group", group.name},
-                                    {"ranks", static_cast<std::int64_t>(group.ranks.size())},
-                                    {"input_bytes", work.input},
-                                    {"output_bytes", work.output},
-                                    {"dtype", std::string(dtype_name(work.dtype))}});
+    collectives.emplace_back(
+        Record{{"op", std::string(collective_name(work.op))},
+               {"phase", std::string(phase_name(scope.phase))},
+               {"micro_batch", static_cast<std::int64_t>(scope.micro_batch)},
+               {"unit", scope.module == 0 ? std::string("root") : program.names[scope.module]},
+               {"stream", program.streams[instruction.stream].name},
+               {"group", group.name},
+               {"ranks", static_cast<std::int64_t>(group.ranks.size())},
+               {"input_bytes", work.input},
+               {"output_bytes", work.output},
+               {"dtype", std::string(dtype_name(work.dtype))}});
   }
   return Record{
       {"instructions", static_cast<std::int64_t>(rank_class.instructions.size() - rank_class.steady_step)},

@@ -173,11 +173,28 @@ class RunReader {
     visit_sections(sections, run_);
     read_measured(top);
     top.reject_unknown(keys_);
+    take_system_defaults();
     if (!errors_.empty()) return document_->locate(std::move(errors_));
     return std::move(run_);
   }
 
  private:
+  /// DeepSpeed accumulates and reduces gradients in the model's dtype unless told otherwise
+  /// (runtime/engine.py: get_data_types, communication_data_type); PyTorch's usual recipe is fp32.
+  void take_system_defaults() {
+    const auto strategy = run_.data_parallel.strategy;
+    const bool deepspeed = strategy == DataParallelStrategy::kZero1 ||
+                           strategy == DataParallelStrategy::kZero2 ||
+                           strategy == DataParallelStrategy::kZero3;
+    if (!deepspeed) return;
+    const auto stated = [&](const char* pointer) {
+      const nlohmann::json::json_pointer at(pointer);
+      return document_->root().contains(at) && !document_->root().at(at).is_null();
+    };
+    if (!stated("/precision/reduce")) run_.precision.reduce = run_.precision.param;
+    if (!stated("/precision/gradient")) run_.precision.gradient = run_.precision.param;
+  }
+
   /// The object at `name`; nullptr when absent or null. Complains when it is something else.
   const nlohmann::json* section(FieldReader& parent, std::string_view name) {
     const auto* node = parent.find(name);

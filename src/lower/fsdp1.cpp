@@ -174,6 +174,7 @@ void Fsdp1::begin_micro_batch(MicroBatch micro_batch) {
 
 void Fsdp1::unshard(FlatUnit& unit) {
   if (unit.full != kNoIndex) return;
+  const auto outer = builder_->enter_module(unit.unit.name);
   builder_->host_work(HostAction::kUnitHook);
   const Bytes shard(dtype_bytes(param_, unit.shard_elements));
   const Bytes stored_shard(dtype_bytes(stored_, unit.shard_elements));
@@ -206,6 +207,7 @@ void Fsdp1::unshard(FlatUnit& unit) {
     builder_->use(buffer, unshard_);
     builder_->free(buffer);
   }
+  builder_->restore_scope(outer);
 }
 
 void Fsdp1::wait_for_unshard(FlatUnit& unit) {
@@ -284,8 +286,10 @@ void Fsdp1::gradient_ready(ParameterIndex parameter, BufferIndex gradient) {
   unit.gradients.push_back(gradient);
   if (++unit.gradients_ready < unit.unit.parameters.size()) return;
   unit.gradients_ready = 0;
+  const auto outer = builder_->enter_module(unit.unit.name);
   assemble_flat_gradient(unit);
   post_backward(index);
+  builder_->restore_scope(outer);
 }
 
 /// The parameters are views made by a split of the flat parameter: its backward joins their gradients into a

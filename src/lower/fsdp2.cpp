@@ -203,13 +203,17 @@ void Fsdp2::begin_micro_batch(MicroBatch micro_batch) {
 
 void Fsdp2::unshard(Group& group) {
   if (group.gathering || !group.unsharded.empty()) return;
+  const auto outer = builder_->enter_module(group.unit.name);
   const auto parameters = static_cast<std::int64_t>(group.unit.parameters.size());
   builder_->host_work(HostAction::kUnitHook);
   builder_->host_work(HostAction::kParameterHook, parameters);
   group.gathering = true;
   const bool from_kept = group.kept_shard != kNoIndex;
   const auto degree = from_kept ? *group.keep_degree : shard_degree_;
-  if (degree == 1 && !offloads()) return;  // nothing to gather: wait_for_unshard copies from the shard
+  if (degree == 1 && !offloads()) {  // nothing to gather: wait_for_unshard copies from the shard
+    builder_->restore_scope(outer);
+    return;
+  }
   const Bytes input = group.unsharded_param / degree;
   if (from_kept) builder_->wait(copy_in_, group.kept_shard_ready);
   BufferIndex uploaded = kNoIndex;
@@ -231,6 +235,7 @@ void Fsdp2::unshard(Group& group) {
   group.gathered = builder_->record(gather_);
   if (cast != kNoIndex) builder_->free(cast);
   if (uploaded != kNoIndex) builder_->free(uploaded);
+  builder_->restore_scope(outer);
 }
 
 void Fsdp2::drop_deferred() {
@@ -377,6 +382,7 @@ void Fsdp2::gradient_ready(ParameterIndex parameter, BufferIndex gradient) {
 }
 
 void Fsdp2::post_backward(Group& group) {
+  const auto outer = builder_->enter_module(group.unit.name);
   builder_->host_work(HostAction::kUnitHook);
   builder_->host_work(HostAction::kParameterHook, static_cast<std::int64_t>(group.unit.parameters.size()));
   if (!group.accumulated.empty()) {
@@ -408,6 +414,7 @@ void Fsdp2::post_backward(Group& group) {
   }
   group.gradients.clear();
   group.gradient_bytes.clear();
+  builder_->restore_scope(outer);
 }
 
 void Fsdp2::reduce(Group& group) {

@@ -107,6 +107,13 @@ void ProgramBuilder::set_scope(Phase phase, std::int32_t micro_batch, std::strin
   scope_ = tables_->scope({phase, micro_batch, tables_->name(module), tables_->name(label)});
 }
 
+ScopeIndex ProgramBuilder::enter_module(std::string_view module) {
+  const auto outer = scope_;
+  const auto at = tables_->scope_at(outer);
+  scope_ = tables_->scope({at.phase, at.micro_batch, tables_->name(module), 0});
+  return outer;
+}
+
 StreamIndex ProgramBuilder::stream(std::string_view name, std::int32_t priority) {
   return tables_->stream(name, priority);
 }

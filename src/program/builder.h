@@ -15,6 +15,7 @@ class ProgramTables {
   [[nodiscard]] std::uint32_t name(std::string_view text);
   [[nodiscard]] WorkIndex work(const Work& work);
   [[nodiscard]] ScopeIndex scope(const Scope& scope);
+  [[nodiscard]] const Scope& scope_at(ScopeIndex index) const { return program_->scopes[index]; }
   [[nodiscard]] StreamIndex stream(std::string_view name, std::int32_t priority = 0);
 
  private:
@@ -33,6 +34,9 @@ class ProgramBuilder {
   void set_scope(Phase phase, std::int32_t micro_batch, std::string_view module, std::string_view label = {});
   [[nodiscard]] ScopeIndex scope() const { return scope_; }
   void restore_scope(ScopeIndex scope) { scope_ = scope; }
+  /// Same phase and micro-batch, on behalf of another module (a unit gathered ahead of its use). Returns the
+  /// scope to restore afterwards.
+  [[nodiscard]] ScopeIndex enter_module(std::string_view module);
 
   [[nodiscard]] StreamIndex stream(std::string_view name, std::int32_t priority = 0);
   GroupIndex add_group(ProcessGroup group);
