@@ -1,5 +1,7 @@
 #include "predict.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -44,11 +46,51 @@ Diagnostics missing_constants(const HardwareProfile& profile) {
   return errors;
 }
 
+/// Sizes whose bytes or picoseconds would not fit into 64 bits: nothing of the kind can be run.
+Diagnostics uncountable_sizes(const RunSpec& run) {
+  const auto& model = run.model;
+  const auto tokens =
+      static_cast<double>(run.batch.micro_batch) * static_cast<double>(run.batch.sequence_length);
+  const auto widest =
+      static_cast<double>(std::max({model.vocab, model.ffn_hidden, model.hidden, model.inner}));
+  const auto pairs = tokens * static_cast<double>(run.batch.sequence_length) *
+                     static_cast<double>(std::max<std::int64_t>(1, model.heads));
+  constexpr double kMostElements = 1e16;
+  constexpr double kMostPairs = 1e18;
+  if (tokens * widest * static_cast<double>(model.layers) < kMostElements && pairs < kMostPairs) return {};
+  return {{"", "/batch", "the activations of one micro-batch are beyond what can be counted",
+           "micro_batch x sequence_length of a run that exists",
+           fmt::format("{} x {}", run.batch.micro_batch, run.batch.sequence_length), ""}};
+}
+
 Diagnostics refusals(const RunSpec& run) {
+  if (auto errors = uncountable_sizes(run); !errors.empty()) return errors;
   auto errors = check_layout(run);
   for (auto& error : unsupported_features(run)) errors.push_back(std::move(error));
   for (auto& error : missing_constants(run.cluster.profile)) errors.push_back(std::move(error));
   return errors;
+}
+
+/// Every micro-batch is played: this many ops are minutes and gigabytes.
+Diagnostics too_long_to_play(const RunSpec& run, const Mesh& mesh, const ModelGraph& graph) {
+  constexpr std::int64_t kMostOps = 20'000'000;
+  const auto ops = static_cast<std::int64_t>(num_vertices(graph.ops));
+  const auto count = micro_batches(run, mesh);
+  if (count <= kMostOps / ops) return {};
+  return {
+      {"", "/batch/global_batch", fmt::format("{} micro-batches of {} ops are too many to play", count, ops),
+       fmt::format("at most {} micro-batches", kMostOps / ops), std::to_string(global_batch(run, mesh)), ""}};
+}
+
+/// A step of months overflows the clock; whatever takes that long is a mistake of the input.
+Diagnostics endless(const PricedProgram& priced) {
+  constexpr double kMostPicoseconds = 4e18;  // 46 days
+  double total = 0.0;
+  for (const auto& task : priced.tasks)
+    total += static_cast<double>(task.fixed_ps) + static_cast<double>(task.work_ps);
+  if (total < kMostPicoseconds) return {};
+  return {
+      {"", "/batch", "one step would take more than a month", "a step that someone can wait for", "", ""}};
 }
 
 /// Groups that open a communicator of their own: one for each communicator id.
@@ -102,6 +144,7 @@ Result<Prediction> predict(const RunSpec& run, const PredictOptions& options) {
   if (!mesh.ok()) return mesh.errors();
   const auto graph = build_model_graph(run.model, graph_options(run));
   if (const auto units = wrap_units(graph, run.data_parallel.wrap); !units.ok()) return units.errors();
+  if (auto errors = too_long_to_play(run, mesh.value(), graph); !errors.empty()) return errors;
 
   Prediction prediction;
   prediction.program = lower(run, graph);
@@ -109,7 +152,9 @@ Result<Prediction> predict(const RunSpec& run, const PredictOptions& options) {
 
   const auto topology = build_topology(run.cluster);
   const CostModel costs(run.cluster.profile, run.software.stack, run.software.torch);
-  prediction.timeline = simulate(price(prediction.program, prediction.tasks, costs, topology, run.cluster));
+  const auto priced = price(prediction.program, prediction.tasks, costs, topology, run.cluster);
+  if (auto errors = endless(priced); !errors.empty()) return errors;
+  prediction.timeline = simulate(priced);
 
   auto inputs = summary_inputs(run, graph, mesh.value(), prediction);
   for (std::uint32_t index = 0; index < prediction.program.classes.size(); ++index) {

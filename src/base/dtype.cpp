@@ -21,6 +21,7 @@ std::int64_t dtype_bytes(Dtype dtype, std::int64_t count) {
       return 2 * count;
     case Dtype::kFp8:
     case Dtype::kInt8:
+    case Dtype::kUint8:
     case Dtype::kBool:
       return count;
     case Dtype::kFp4:
@@ -30,7 +31,7 @@ std::int64_t dtype_bytes(Dtype dtype, std::int64_t count) {
 }
 
 namespace {
-constexpr std::array<std::pair<Dtype, std::string_view>, 16> kNames{{
+constexpr std::array<std::pair<Dtype, std::string_view>, 17> kNames{{
     {Dtype::kFp32, "fp32"},
     {Dtype::kTf32, "tf32"},
     {Dtype::kBf16, "bf16"},
@@ -40,6 +41,7 @@ constexpr std::array<std::pair<Dtype, std::string_view>, 16> kNames{{
     {Dtype::kInt64, "int64"},
     {Dtype::kInt32, "int32"},
     {Dtype::kInt8, "int8"},
+    {Dtype::kUint8, "uint8"},
     {Dtype::kBool, "bool"},
     {Dtype::kFp64, "fp64"},
     {Dtype::kBf16, "bfloat16"},

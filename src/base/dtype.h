@@ -17,6 +17,7 @@ enum class Dtype : std::uint8_t {
   kInt64,
   kInt32,
   kInt8,
+  kUint8,
   kBool,
   kFp64
 };

@@ -14,6 +14,7 @@ namespace shardsim {
 
 inline constexpr Limits kCount{1.0};  ///< how many: at least one
 inline constexpr Limits kNotNegative{0.0};
+inline constexpr Limits kGpuCount{1.0, 1048576.0};  ///< ten times the largest machine there is
 
 template <class Fields>
 void visit_layout(Fields& fields, LayoutSpec& layout) {

@@ -61,7 +61,7 @@ std::vector<RunKey> run_keys() {
   top("model", std::string(), "name under models/ or path of a Hugging Face config.json");
   KeyLister cluster("cluster", keys);
   cluster("profile", std::string(), "name under hardware_profiles/ or path of a profile");
-  cluster("gpus", std::int64_t{0}, "GPUs of the run", kCount);
+  cluster("gpus", std::int64_t{0}, "GPUs of the run", kGpuCount);
   cluster("overrides", InformativeField{}, "values of the profile to replace, as a JSON object");
   const auto sections = [&](std::string_view name, const auto& body) {
     KeyLister lister(std::string(name), keys);

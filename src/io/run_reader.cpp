@@ -245,7 +245,7 @@ class RunReader {
     FieldReader fields(node, "/cluster", errors_);
     std::string profile;
     fields("profile", profile, "");
-    fields("gpus", run_.cluster.gpus, "", kCount);
+    fields("gpus", run_.cluster.gpus, "", kGpuCount);
     const auto* overrides = section(fields, "overrides");
     if (!node.contains("profile")) {
       fields.complain("profile", "missing", "a name under hardware_profiles/ or a path", "",

@@ -33,6 +33,16 @@ bool megatron_stack(SoftwareStack stack) {
   return stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
 }
 
+bool offloads_parameters(DataParallelStrategy strategy) {
+  return strategy == DataParallelStrategy::kFsdp1 || strategy == DataParallelStrategy::kFsdp2 ||
+         strategy == DataParallelStrategy::kZero3;
+}
+
+bool offloads_optimizer_alone(DataParallelStrategy strategy) {
+  return strategy == DataParallelStrategy::kZero1 || strategy == DataParallelStrategy::kZero2 ||
+         strategy == DataParallelStrategy::kZero3;
+}
+
 /// torchao's float8 linears with dynamic scaling: operands are quantised on their way into each matmul.
 bool dynamic_float8(const RunSpec& run) {
   const auto stack = run.software.stack;
@@ -60,6 +70,12 @@ Diagnostics unsupported_features(const RunSpec& run) {
        "quantized gradient reduction", "false"},
       {data_parallel.secondary_shard.has_value(), "/data_parallel/secondary_shard",
        "a secondary weight partition", "null"},
+      {run.offload.parameters != OffloadTarget::kNone && !offloads_parameters(data_parallel.strategy),
+       "/offload/parameters", "parameter offload of this strategy", "none; fsdp1, fsdp2 and zero3 can"},
+      {run.offload.optimizer != OffloadTarget::kNone && run.offload.parameters == OffloadTarget::kNone &&
+           !offloads_optimizer_alone(data_parallel.strategy),
+       "/offload/optimizer", "optimizer offload without parameter offload of this strategy",
+       "none, or offload.parameters = cpu as well (FSDP's CPU offload moves both)"},
       {uses_nvme(run.offload), "/offload", "offload to NVMe", "none or cpu"},
       {run.offload.activations != OffloadTarget::kNone, "/offload/activations", "activation offload", "none"},
       {low_precision(run.precision.compute) && !dynamic_float8(run), "/precision/compute",

@@ -409,7 +409,7 @@ BufferIndex Zero12::flat_master_gradient() {
 void Zero12::update_on_device() {
   const auto gradients = gradient_bytes(partition_numel_);
   launch_memory(*context_, kComputeStream, MemoryKernel::kReduction, gradients, Bytes(0));
-  group_.all_reduce_scalar(Dtype::kInt8);  // did any gradient overflow?
+  group_.all_reduce_scalar(Dtype::kUint8);  // did any gradient overflow?
   launch_memory(*context_, kComputeStream, MemoryKernel::kReduction, gradients, Bytes(0));
   group_.all_reduce_scalar(Dtype::kFp32);  // the norm, whether or not the run clips
   const auto gradient = flat_master_gradient();
@@ -420,7 +420,7 @@ void Zero12::update_on_device() {
 }
 
 void Zero12::update_on_host() {
-  group_.all_reduce_scalar(Dtype::kInt8);
+  group_.all_reduce_scalar(Dtype::kUint8);
   group_.all_reduce_scalar(Dtype::kFp32);
   optimizer_->step();
   builder_->copy(kComputeStream, {CopyDirection::kHostToDevice, model_bytes(partition_numel_), true});

@@ -25,7 +25,7 @@ INSTANTIATE_TEST_SUITE_P(
                       DtypeCase{Dtype::kFp16, 6, "fp16"}, DtypeCase{Dtype::kFp8, 3, "fp8"},
                       DtypeCase{Dtype::kFp4, 2, "fp4"}, DtypeCase{Dtype::kInt64, 24, "int64"},
                       DtypeCase{Dtype::kInt32, 12, "int32"}, DtypeCase{Dtype::kInt8, 3, "int8"},
-                      DtypeCase{Dtype::kBool, 3, "bool"}));
+                      DtypeCase{Dtype::kUint8, 3, "uint8"}, DtypeCase{Dtype::kBool, 3, "bool"}));
 
 TEST(ParseDtype, TakesPyTorchsSpellings) {
   EXPECT_EQ(parse_dtype("bfloat16"), Dtype::kBf16);

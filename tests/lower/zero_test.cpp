@@ -56,7 +56,7 @@ std::int64_t input_bytes(const std::vector<SeenCollective>& seen) {
   return sum;
 }
 
-const std::vector<SeenCollective> kStep12 = {all_reduce(1, Dtype::kInt8), all_reduce(4, Dtype::kFp32),
+const std::vector<SeenCollective> kStep12 = {all_reduce(1, Dtype::kUint8), all_reduce(4, Dtype::kFp32),
                                              all_gather(112500, 450000)};
 
 std::vector<SeenCollective> then_step(std::vector<SeenCollective> reductions) {
