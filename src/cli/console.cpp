@@ -27,7 +27,7 @@ int write_output(const std::string& target, const std::string& content, const Co
 std::filesystem::path data_directory(const std::string& option, const Console& console) {
   if (!option.empty()) return option;
   const auto folder = console.executable.parent_path();
-  const auto installed = folder.parent_path() / "share" / "shardsim";
+  auto installed = folder.parent_path() / "share" / "shardsim";
   std::error_code error;
   for (const auto& candidate : {folder.parent_path().parent_path(), installed, folder}) {
     if (std::filesystem::is_directory(candidate / "hardware_profiles", error)) return candidate;

@@ -119,7 +119,7 @@ class Paths {
   using Vertex = TopologyGraph::vertex_descriptor;
 
   [[nodiscard]] std::int64_t represented_domains() const {
-    return topology_.represented_nodes * topology_.gpus_per_node / topology_.gpus_per_domain;
+    return std::int64_t{topology_.represented_nodes} * topology_.gpus_per_node / topology_.gpus_per_domain;
   }
   [[nodiscard]] Vertex gpu(std::int64_t domain, std::int64_t local) const {
     return topology_.gpus[static_cast<std::size_t>(domain * topology_.gpus_per_domain + local)];

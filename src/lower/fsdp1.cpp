@@ -25,6 +25,8 @@ struct FlatUnit {
   std::int64_t shard_elements = 0;
   std::int64_t elements = 0;  ///< unsharded, alignment included
   BufferIndex full = kNoIndex;
+  bool awaits_backward =
+      false;  ///< ran forward and not yet reached by backward: only such units are prefetched
   EventIndex gathered = kNoIndex;
   std::size_t modules_entered = 0;
   std::size_t modules_left = 0;
@@ -247,13 +249,16 @@ void Fsdp1::exit_forward(ModuleIndex module) {
   builder_->host_work(HostAction::kModuleHook);
   if (!unit.unit.is_root && !keeps_after_forward()) reshard(unit);
   post_forward_order_.push_back(index);
+  unit.awaits_backward = true;
 }
 
 /// Gathers the unit that backward reaches `ahead` units after `index`.
 void Fsdp1::prefetch(std::size_t index, std::int64_t ahead) {
-  const auto at =
-      std::find(post_forward_order_.begin(), post_forward_order_.end(), index) - post_forward_order_.begin();
-  if (at >= ahead) unshard(units_[post_forward_order_[static_cast<std::size_t>(at - ahead)]]);
+  const auto first = post_forward_order_.begin();
+  const auto at = std::find(first, post_forward_order_.end(), index) - first;
+  if (at < ahead) return;
+  auto& target = units_[post_forward_order_[static_cast<std::size_t>(at - ahead)]];
+  if (target.awaits_backward) unshard(target);
 }
 
 void Fsdp1::enter_backward(ModuleIndex module) {
@@ -262,6 +267,7 @@ void Fsdp1::enter_backward(ModuleIndex module) {
   auto& unit = units_[index];
   if (unit.modules_entered++ > 0) return;
   unit.modules_left = 0;
+  unit.awaits_backward = false;
   builder_->host_work(HostAction::kModuleHook);
   unshard(unit);
   wait_for_unshard(unit);

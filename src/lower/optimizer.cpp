@@ -85,7 +85,7 @@ void Optimizer::launch_update() {
     case OptimizerImplementation::kForeach: {
       // Eight passes over the tensors (decay, lerp, mul, addcmul, sqrt, div, add, addcdiv);
       // torch/optim/adam.py.
-      const auto passes = is_adam(spec.name) ? 8 : 2;
+      const std::int64_t passes = is_adam(spec.name) ? 8 : 2;
       const auto temporary =
           is_adam(spec.name)
               ? builder.allocate(Bytes(parameter_bytes), MemoryCategory::kTemporaries, kComputeStream)
@@ -95,7 +95,7 @@ void Optimizer::launch_update() {
       return;
     }
     case OptimizerImplementation::kForLoop: {
-      const auto passes = is_adam(spec.name) ? 8 : 2;
+      const std::int64_t passes = is_adam(spec.name) ? 8 : 2;
       const auto largest = elements_.empty() ? 0 : *std::max_element(elements_.begin(), elements_.end());
       const auto temporary =
           builder.allocate(Bytes(is_adam(spec.name) ? 3 * dtype_bytes(dtype_, largest) : 0),
