@@ -70,9 +70,9 @@ Diagnostics unsupported_features(const RunSpec& run) {
        "quantized gradient reduction", "false"},
       {data_parallel.secondary_shard.has_value(), "/data_parallel/secondary_shard",
        "a secondary weight partition", "null"},
-      {run.offload.parameters != OffloadTarget::kNone && !offloads_parameters(data_parallel.strategy),
+      {run.offload.parameters == OffloadTarget::kCpu && !offloads_parameters(data_parallel.strategy),
        "/offload/parameters", "parameter offload of this strategy", "none; fsdp1, fsdp2 and zero3 can"},
-      {run.offload.optimizer != OffloadTarget::kNone && run.offload.parameters == OffloadTarget::kNone &&
+      {run.offload.optimizer == OffloadTarget::kCpu && run.offload.parameters == OffloadTarget::kNone &&
            !offloads_optimizer_alone(data_parallel.strategy),
        "/offload/optimizer", "optimizer offload without parameter offload of this strategy",
        "none, or offload.parameters = cpu as well (FSDP's CPU offload moves both)"},

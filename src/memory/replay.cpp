@@ -37,7 +37,6 @@ StepTimes step_times(const RankClass& rank_class, const TaskGraph& graph, const 
   std::vector<std::int64_t> finished(count, 0);
   for (std::size_t task = 0; task < graph.tasks.size(); ++task) {
     const auto& at = graph.tasks[task];
-    // A collective of several played ranks is stored under its first member; its end holds for all.
     if (at.rank != played) continue;
     const auto end = timeline.spans[task].end_ps;
     auto& time = at.kind == TaskKind::kHost || at.kind == TaskKind::kHostJoin ? issued : finished;
@@ -45,6 +44,10 @@ StepTimes step_times(const RankClass& rank_class, const TaskGraph& graph, const 
       if (is_timed(rank_class.instructions[instruction].verb))
         time[instruction - rank_class.steady_step] = end;
     }
+  }
+  for (const auto& part : graph.shared) {
+    if (part.rank == played)
+      finished[part.instruction - rank_class.steady_step] = timeline.spans[part.task].end_ps;
   }
   StepTimes times;
   std::int64_t last_issued = 0;

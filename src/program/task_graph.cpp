@@ -181,6 +181,8 @@ void RankLinker::collective(std::uint32_t index) {
   if (meeting.task == kNoTask) {
     meeting.task = builder_.add({TaskKind::kCollective, played_, index, 1});
     meeting.work = instruction.argument;
+  } else {
+    builder_.graph().shared.push_back({meeting.task, played_, index});
   }
   if (meeting.work != instruction.argument) {
     const auto& other = std::get<CollectiveWork>(program_.works[meeting.work]);

@@ -37,10 +37,18 @@ struct PlayedRank {
 enum class Granularity : std::uint8_t { kOp, kSegment };
 enum class RankMode : std::uint8_t { kFolded, kAll };
 
+/// A further played rank's part in a shared collective task.
+struct SharedInstruction {
+  TaskIndex task = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t instruction = 0;
+};
+
 /// The steady step of a program as a DAG: tasks, and for each the tasks that must end before it starts.
 struct TaskGraph {
   std::vector<PlayedRank> ranks;
   std::vector<Task> tasks;
+  std::vector<SharedInstruction> shared;   ///< members of collectives other than each task's own rank
   std::vector<std::uint32_t> after_begin;  ///< CSR offsets into `after`; size tasks + 1
   std::vector<TaskIndex> after;
 };

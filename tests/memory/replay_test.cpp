@@ -113,6 +113,43 @@ TEST(ReplayMemory, WithoutRecordedStreamsTimesDoNotMatter) {
   EXPECT_EQ(reuse_after_record_stream(1000, 1, false).steady_step.reserved.count(), 32 * kMiB);
 }
 
+TEST(ReplayMemory, EveryMemberOfACollectiveSeesItsEnd) {
+  Program program;
+  ProgramTables tables(program);
+  auto& rank_class = program.classes.emplace_back();
+  rank_class.ranks = {0, 1};
+  program.world = 2;
+  ProgramBuilder builder(tables, rank_class);
+  (void)builder.stream("compute");
+  const auto side = builder.stream("side");
+  ProcessGroup group;
+  group.name = "dp";
+  group.ranks = {0, 1};
+  group.axes = {{1, 2}};
+  const auto index = builder.add_group(group);
+  builder.begin_first_step();
+  builder.begin_steady_step();
+  const auto first = builder.allocate(Bytes(32 * kMiB), MemoryCategory::kUnshardedParameters, 0);
+  builder.collective(side, {CollectiveOp::kAllGather, index, Bytes(8), Bytes(16), Dtype::kBf16, true});
+  builder.use(first, side);
+  builder.free(first);
+  builder.free(builder.allocate(Bytes(32 * kMiB), MemoryCategory::kUnshardedParameters, 0));
+  const auto graph = link(program, Granularity::kOp, RankMode::kAll);
+  Timeline timeline;
+  timeline.spans.resize(graph.tasks.size());
+  for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
+    const std::int64_t end = graph.tasks[i].kind == TaskKind::kCollective ? 1000 : 1;
+    timeline.spans[i] = {0, 0, end};
+    timeline.end_ps = std::max(timeline.end_ps, end);
+  }
+  for (std::uint32_t played = 0; played < 2;
+       ++played) {  // the collective still uses the buffer when it is asked for again
+    EXPECT_EQ(
+        replay_memory(program, graph, timeline, played, {kPlenty, false, false}).steady_step.reserved.count(),
+        64 * kMiB);
+  }
+}
+
 TEST(ReplayMemory, NamesTheFirstAllocationThatFailsAndStillKnowsThePeak) {
   OneRank rank;
   auto& builder = rank.builder();
