@@ -22,19 +22,6 @@
 namespace shardsim {
 namespace {
 
-GraphOptions graph_options(const RunSpec& run) {
-  GraphOptions options;
-  options.micro_batch = run.batch.micro_batch;
-  options.sequence_length = run.batch.sequence_length;
-  options.compute = run.precision.compute;
-  options.weight_gradient = run.precision.param;
-  options.stack = run.software.stack;
-  options.attention = run.software.attention;
-  options.fused_cross_entropy = run.software.fused_cross_entropy;
-  options.torch = run.software.torch;
-  return options;
-}
-
 /// Constants that the cost models need and the profile does not state.
 Diagnostics missing_constants(const HardwareProfile& profile) {
   Diagnostics errors;

@@ -21,6 +21,7 @@
 #include "layout/mesh.h"
 #include "layout/shard.h"
 #include "layout/units.h"
+#include "lower/lower.h"
 #include "model/model_graph.h"
 #include "predict.h"
 #include "report/document_text.h"
@@ -65,10 +66,10 @@ Diagnostic flag_error(std::string flag, std::string problem, std::string expecte
 int show_model(const ShowOptions& options, const Console& console) {
   const auto config = read_named_model(options.model, data_directory(options.run.data, console));
   if (!config.ok()) return report_errors(config.errors(), console);
-  GraphOptions graph_options;
-  graph_options.sequence_length =
+  GraphOptions sizes;
+  sizes.sequence_length =
       config.value().max_positions > 0 ? std::min<std::int64_t>(config.value().max_positions, 2048) : 2048;
-  const auto graph = build_model_graph(config.value(), graph_options);
+  const auto graph = build_model_graph(config.value(), sizes);
   double forward = 0.0;
   const auto [first, last] = vertices(graph.ops);
   for (auto op = first; op != last; ++op) {
@@ -88,7 +89,7 @@ int show_model(const ShowOptions& options, const Console& console) {
                       {"vocab", c.vocab},
                       {"tied_embeddings", c.tied_embeddings},
                       {"flops_per_token_forward", forward / static_cast<double>(graph.tokens)},
-                      {"sequence_length", graph_options.sequence_length},
+                      {"sequence_length", sizes.sequence_length},
                       {"ops", static_cast<std::int64_t>(num_vertices(graph.ops))},
                       {"parameter_tensors", static_cast<std::int64_t>(graph.parameters.size())}};
   return present(record, options, console);
@@ -130,9 +131,7 @@ int show_units(const ShowOptions& options, const Console& console) {
   if (!run.ok()) return report_errors(run.errors(), console);
   const auto mesh = make_mesh(run.value());
   if (!mesh.ok()) return report_errors(mesh.errors(), console);
-  GraphOptions graph_options;
-  graph_options.sequence_length = run.value().batch.sequence_length;
-  const auto graph = build_model_graph(run.value().model, graph_options);
+  const auto graph = build_model_graph(run.value().model, graph_options(run.value()));
   const auto units = wrap_units(graph, run.value().data_parallel.wrap);
   if (!units.ok()) return report_errors(units.errors(), console);
   List list;

@@ -77,6 +77,19 @@ void write_step(LoweringContext& context, DataParallel& data_parallel, TrainingP
 
 }  // namespace
 
+GraphOptions graph_options(const RunSpec& run) {
+  GraphOptions options;
+  options.micro_batch = run.batch.micro_batch;
+  options.sequence_length = run.batch.sequence_length;
+  options.compute = run.precision.compute;
+  options.weight_gradient = run.precision.param;
+  options.stack = run.software.stack;
+  options.attention = run.software.attention;
+  options.fused_cross_entropy = run.software.fused_cross_entropy;
+  options.torch = run.software.torch;
+  return options;
+}
+
 Program lower(const RunSpec& run, const ModelGraph& graph) {
   Program program;
   ProgramTables tables(program);

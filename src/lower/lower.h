@@ -6,6 +6,9 @@
 
 namespace shardsim {
 
+/// What the run says about the model's graph: sizes of a micro-batch, dtypes, kernels of the software stack.
+[[nodiscard]] GraphOptions graph_options(const RunSpec& run);
+
 /// Writes the host program of every rank class of the run. Requires a run that `check_layout` accepts.
 [[nodiscard]] Program lower(const RunSpec& run, const ModelGraph& graph);
 

@@ -420,8 +420,7 @@ TensorIndex GraphWriter::attention(ModuleIndex at, const AttentionCall& call, Te
   return out;
 }
 
-void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab) {
-  const auto numel = tokens * vocab;
+TensorIndex GraphWriter::upcast_logits(TensorIndex logits, std::int64_t numel) {
   const auto upcast = tensor("logits_fp32", numel, Dtype::kFp32, true, true);
   Op cast;
   cast.kind = OpKind::kCast;
@@ -431,6 +430,12 @@ void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens
   cast.forward = {memory(MemoryKernel::kCast, element_ * numel, 4 * numel)};
   cast.backward = {{memory(MemoryKernel::kCast, 4 * numel, element_ * numel), false}};
   add(std::move(cast));
+  return upcast;
+}
+
+void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab) {
+  const auto numel = tokens * vocab;
+  const auto upcast = upcast_logits(logits, numel);
   const auto labels = tensor("labels", tokens, Dtype::kInt64, false);
   const auto mask = tensor("target_mask", tokens, Dtype::kBool, false);
   const auto loss = tensor("loss", tokens, Dtype::kFp32);
@@ -456,15 +461,7 @@ void GraphWriter::cross_entropy(TensorIndex logits, std::int64_t tokens, std::in
   Op op;
   op.kind = OpKind::kCrossEntropy;
   op.label = "cross_entropy";
-  const auto upcast = tensor("logits_fp32", numel, Dtype::kFp32, true, true);
-  Op cast;
-  cast.kind = OpKind::kCast;
-  cast.label = "logits_float";
-  cast.inputs = {logits};
-  cast.outputs = {upcast};
-  cast.forward = {memory(MemoryKernel::kCast, element_ * numel, 4 * numel)};
-  cast.backward = {{memory(MemoryKernel::kCast, 4 * numel, element_ * numel), false}};
-  add(std::move(cast));
+  const auto upcast = upcast_logits(logits, numel);
   const auto log_softmax = tensor("log_softmax", numel, Dtype::kFp32, true, true);
   Op softmax;
   softmax.kind = OpKind::kSoftmax;

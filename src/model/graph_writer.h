@@ -107,6 +107,7 @@ class GraphWriter {
  private:
   TensorIndex unfused_attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
                                 TensorIndex v);
+  TensorIndex upcast_logits(TensorIndex logits, std::int64_t numel);
   void megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab);
 
   ModelConfig config_;

@@ -58,16 +58,7 @@ RunSpec tiny_run(ModelConfig model, std::int64_t world) {
 }
 
 Program program_of(const RunSpec& run) {
-  GraphOptions options;
-  options.micro_batch = run.batch.micro_batch;
-  options.sequence_length = run.batch.sequence_length;
-  options.compute = run.precision.compute;
-  options.weight_gradient = run.precision.param;
-  options.stack = run.software.stack;
-  options.attention = run.software.attention;
-  options.fused_cross_entropy = run.software.fused_cross_entropy;
-  options.torch = run.software.torch;
-  return lower(run, build_model_graph(run.model, options));
+  return lower(run, build_model_graph(run.model, graph_options(run)));
 }
 
 std::vector<std::string> collectives(const Program& program) {
