@@ -164,10 +164,10 @@ class Section {
 
   /// A section of its own inside this one, empty after a complaint when it is missing.
   Section section(std::string_view key) {
-    static const Json kEmpty = Json::object();
+    static const Json no_keys = Json::object();
     const auto* value = find(key);
     if (value == nullptr) complain(key, "missing", "an object", "", "");
-    Section inner(value == nullptr ? kEmpty : *value, pointer_of(key), *file_, *errors_);
+    Section inner(value == nullptr ? no_keys : *value, pointer_of(key), *file_, *errors_);
     inner.silent_ = value == nullptr;
     return inner;
   }
