@@ -85,6 +85,7 @@ std::vector<GroupRoute> communicators(const RankClass& rank_class, const std::ve
   std::vector<std::uint32_t> seen;
   std::vector<GroupRoute> distinct;
   for (std::size_t group = 0; group < routes.size(); ++group) {
+    if (routes[group].ranks < 2) continue;
     const auto id = rank_class.groups[group].communicator;
     if (std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
     seen.push_back(id);
@@ -98,6 +99,22 @@ std::uint32_t played_of_class(const TaskGraph& tasks, std::uint32_t index) {
   const auto at = std::find_if(tasks.ranks.begin(), tasks.ranks.end(),
                                [&](const PlayedRank& rank) { return rank.rank_class == index; });
   return static_cast<std::uint32_t>(at - tasks.ranks.begin());
+}
+
+/// Every rank computes all of the model: no layer is cut and none is elsewhere.
+bool computes_whole_model(const RunSpec& run) {
+  const auto& layout = run.layout;
+  return layout.tp == 1 && layout.pp == 1 && layout.cp == 1 && layout.ep == 1 &&
+         layout.etp.value_or(1) == 1 && !run.expert_parallel.capacity_factor;
+}
+
+/// Size of a group, whichever class has it.
+std::int64_t group_ranks(const Program& program, GroupIndex group) {
+  std::size_t size = 0;
+  for (const auto& rank_class : program.classes) {
+    if (group < rank_class.groups.size()) size = std::max(size, rank_class.groups[group].ranks.size());
+  }
+  return static_cast<std::int64_t>(size);
 }
 
 SummaryInputs summary_inputs(const RunSpec& run, const ModelGraph& graph, const Mesh& mesh,
@@ -129,12 +146,14 @@ Result<Prediction> predict(const RunSpec& run, const PredictOptions& options) {
   if (auto errors = refusals(run); !errors.empty()) return errors;
   const auto mesh = make_mesh(run);
   if (!mesh.ok()) return mesh.errors();
-  const auto graph = build_model_graph(run.model, graph_options(run));
+  auto options_of_whole = graph_options(run);
+  options_of_whole.pads_vocabulary = computes_whole_model(run);
+  const auto graph = build_model_graph(run.model, options_of_whole);
   if (const auto units = wrap_units(graph, run.data_parallel.wrap); !units.ok()) return units.errors();
   if (auto errors = too_long_to_play(run, mesh.value(), graph); !errors.empty()) return errors;
 
   Prediction prediction;
-  prediction.program = lower(run, graph);
+  prediction.program = computes_whole_model(run) ? lower(run, graph) : lower(run);
   prediction.tasks = link(prediction.program, options.granularity, options.ranks);
 
   const auto topology = build_topology(run.cluster);
@@ -156,12 +175,10 @@ Result<Prediction> predict(const RunSpec& run, const PredictOptions& options) {
   }
   for (const auto& work : prediction.program.works) {
     const auto* collective = std::get_if<CollectiveWork>(&work);
-    const auto& groups = prediction.program.classes.front().groups;
     inputs.nccl_sizes.push_back(collective != nullptr ? nccl_size(*collective) : Bytes(0));
     inputs.bus_factors.push_back(
-        collective != nullptr
-            ? bus_factor(collective->op, static_cast<std::int64_t>(groups[collective->group].ranks.size()))
-            : 0.0);
+        collective != nullptr ? bus_factor(collective->op, group_ranks(prediction.program, collective->group))
+                              : 0.0);
   }
   prediction.summary = summarize(std::move(inputs));
   return prediction;

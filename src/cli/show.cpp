@@ -20,8 +20,10 @@
 #include "io/run_reader.h"
 #include "layout/mesh.h"
 #include "layout/shard.h"
+#include "layout/stages.h"
 #include "layout/units.h"
 #include "lower/lower.h"
+#include "lower/schedule.h"
 #include "model/model_graph.h"
 #include "predict.h"
 #include "report/document_text.h"
@@ -40,6 +42,7 @@ struct ShowOptions {
   std::vector<std::string> sizes;
   std::string dtype = "bf16";
   std::vector<std::int64_t> shape;
+  std::string rank_class;
   bool backward = false;
   bool full = false;
   std::string implementation = "flash2";
@@ -73,7 +76,7 @@ int show_model(const ShowOptions& options, const Console& console) {
   double forward = 0.0;
   const auto [first, last] = vertices(graph.ops);
   for (auto op = first; op != last; ++op) {
-    for (const auto& kernel : graph.ops[*op].forward) forward += kernel_flops(kernel).count();
+    for (const auto& kernel : graph.ops[*op].forward) forward += step_flops(kernel).count();
   }
   const auto& c = config.value();
   const Record record{{"name", c.name},
@@ -99,7 +102,7 @@ int show_model(const ShowOptions& options, const Console& console) {
 
 /// One wrapped unit as FSDP2 shards it; FSDP1's flat parameter has no rows of its own per parameter.
 Record unit_record(const ModelGraph& graph, const Unit& unit, const RunSpec& run, const Mesh& mesh) {
-  const auto shards = mesh.size("dp_shard");
+  const auto shards = mesh.size("dp_shard") * mesh.size("cp");
   const auto& precision = run.precision;
   const bool flat = run.data_parallel.strategy == DataParallelStrategy::kFsdp1;
   List parameters;
@@ -143,7 +146,20 @@ int show_units(const ShowOptions& options, const Console& console) {
 
 // --- program, groups, memory: read from a prediction ----------------------------------------------------
 
-using FromPrediction = Datum (*)(const RunSpec&, const Prediction&);
+/// `rank_class`: the class that was asked for, or the one that needs most memory.
+using FromPrediction = Datum (*)(const RunSpec&, const Prediction&, std::size_t rank_class);
+
+/// The class called (or numbered) as asked; every name as the error's hint.
+Result<std::size_t> asked_class(const ShowOptions& options, const Program& program, std::size_t otherwise) {
+  if (options.rank_class.empty()) return otherwise;
+  std::string names;
+  for (std::size_t i = 0; i < program.classes.size(); ++i) {
+    const auto& name = program.classes[i].name;
+    if (options.rank_class == name || options.rank_class == std::to_string(i)) return i;
+    names += (i == 0 ? "" : ", ") + name;
+  }
+  return flag_error("--class", "no such rank class", "one of: " + names, options.rank_class, "");
+}
 
 int show_prediction(const ShowOptions& options, const Console& console, FromPrediction document,
                     bool samples) {
@@ -155,12 +171,15 @@ int show_prediction(const ShowOptions& options, const Console& console, FromPred
   predict_options.keep_memory_samples = samples;
   const auto prediction = predict(run.value(), predict_options);
   if (!prediction.ok()) return report_errors(text.value().locate(prediction.errors()), console);
-  return present(document(run.value(), prediction.value()), options, console);
+  const auto otherwise = samples ? prediction.value().summary.worst_class : 0;
+  const auto rank_class = asked_class(options, prediction.value().program, otherwise);
+  if (!rank_class.ok()) return report_errors(rank_class.errors(), console);
+  return present(document(run.value(), prediction.value(), rank_class.value()), options, console);
 }
 
-Datum program_document(const RunSpec& /*run*/, const Prediction& prediction) {
+Datum program_document(const RunSpec& /*run*/, const Prediction& prediction, std::size_t index) {
   const auto& program = prediction.program;
-  const auto& rank_class = program.classes.front();
+  const auto& rank_class = program.classes[index];
   List collectives;
   for (std::size_t i = rank_class.steady_step; i < rank_class.instructions.size(); ++i) {
     const auto& instruction = rank_class.instructions[i];
@@ -185,14 +204,15 @@ Datum program_document(const RunSpec& /*run*/, const Prediction& prediction) {
       {"collectives", std::move(collectives)}};
 }
 
-Datum groups_document(const RunSpec& run, const Prediction& prediction) {
+Datum groups_document(const RunSpec& run, const Prediction& prediction, std::size_t index) {
   const auto topology = build_topology(run.cluster);
   const CostModel costs(run.cluster.profile, run.software.stack, run.software.torch);
-  const auto& rank_class = prediction.program.classes.front();
+  const auto& rank_class = prediction.program.classes[index];
   const auto routes = group_routes(rank_class, topology, run.cluster);
   List list;
   for (std::size_t i = 0; i < routes.size(); ++i) {
     const auto& group = rank_class.groups[i];
+    if (group.ranks.empty()) continue;  // of another class
     List ranks;
     for (const auto rank : group.ranks) ranks.emplace_back(rank);
     List links;
@@ -213,10 +233,10 @@ Datum groups_document(const RunSpec& run, const Prediction& prediction) {
   return list;
 }
 
-Datum memory_document(const RunSpec& /*run*/, const Prediction& prediction) {
+Datum memory_document(const RunSpec& /*run*/, const Prediction& prediction, std::size_t index) {
   const auto& program = prediction.program;
-  const auto& summary = prediction.summary.classes[prediction.summary.worst_class];
-  const auto& rank_class = program.classes[prediction.summary.worst_class];
+  const auto& summary = prediction.summary.classes[index];
+  const auto& rank_class = program.classes[index];
   List list;
   for (const auto& sample : summary.memory.samples) {
     const auto& instruction = rank_class.instructions[sample.instruction];
@@ -230,6 +250,32 @@ Datum memory_document(const RunSpec& /*run*/, const Prediction& prediction) {
                {"reserved_bytes", Bytes(sample.reserved)}});
   }
   return list;
+}
+
+// --- schedule -------------------------------------------------------------------------------------------
+
+int show_schedule(const ShowOptions& options, const Console& console) {
+  const auto text = run_document(options.run);
+  if (!text.ok()) return report_errors(text.errors(), console);
+  const auto read = read_run(text.value(), data_directory(options.run.data, console));
+  if (!read.ok()) return report_errors(read.errors(), console);
+  const auto& run = read.value();
+  if (const auto errors = check_layout(run); !errors.empty())
+    return report_errors(text.value().locate(errors), console);
+  const auto mesh = make_mesh(run);
+  if (!mesh.ok()) return report_errors(text.value().locate(mesh.errors()), console);
+  const auto table = pipeline_table(run.pipeline.schedule, mesh.value().size("pp"),
+                                    chunks_per_stage(run.pipeline), micro_batches(run, mesh.value()));
+  List stages;
+  for (const auto& actions : table.stages) {
+    List names;
+    for (const auto& action : actions) names.emplace_back(action_name(action, table));
+    stages.emplace_back(std::move(names));
+  }
+  List in_flight;
+  for (const auto count : in_flight_chunks(table)) in_flight.emplace_back(count);
+  return present(Record{{"stages", std::move(stages)}, {"in_flight", std::move(in_flight)}}, options,
+                 console);
 }
 
 // --- cluster, collective, kernel ------------------------------------------------------------------------
@@ -429,6 +475,12 @@ void run_options(CLI::App& command, ShowOptions& options) {
   add_run_options(command, options.run);
 }
 
+void class_options(CLI::App& command, ShowOptions& options) {
+  add_run_options(command, options.run);
+  command.add_option("--class", options.rank_class, "rank class: its name or number, e.g. \"stage 3\" or 3")
+      ->type_name("K");
+}
+
 Command add_one(CLI::App& parent, const ShowCommand& show) {
   const auto options = std::make_shared<ShowOptions>();
   auto* command = parent.add_subcommand(show.name, show.help);
@@ -463,15 +515,20 @@ std::vector<Command> add_show(CLI::App& app) {
   commands.push_back(
       add_one(*show, {"program", "Collectives of one training step, in issue order.",
                       "shardsim show program --model gpt2 --cluster dgx-h100 --gpus 8 --strategy fsdp2",
-                      run_options, from_prediction(program_document, false)}));
+                      class_options, from_prediction(program_document, false)}));
   commands.push_back(add_one(
       *show, {"groups", "Process groups, the links they cross and the bandwidth they get.",
               "shardsim show groups --model llama-3.1-8b --cluster dgx-h100 --gpus 64 --strategy fsdp2",
-              run_options, from_prediction(groups_document, false)}));
+              class_options, from_prediction(groups_document, false)}));
+  commands.push_back(add_one(
+      *show, {"schedule", "Order of passes on every pipeline stage and activations in flight.",
+              "shardsim show schedule --model llama-3.1-70b --cluster dgx-h100 --gpus 64 --tp 8 --pp 8 "
+              "--schedule 1f1b --global-batch 16",
+              run_options, show_schedule}));
   commands.push_back(
       add_one(*show, {"memory", "Allocated and reserved memory over one training step.",
                       "shardsim show memory --model gpt2 --cluster dgx-h100 --gpus 8 --strategy fsdp2",
-                      run_options, from_prediction(memory_document, true)}));
+                      class_options, from_prediction(memory_document, true)}));
   commands.push_back(add_one(
       *show,
       {"cluster", "What a hardware profile says.", "shardsim show cluster dgx-h100",

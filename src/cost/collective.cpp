@@ -72,7 +72,8 @@ class Tuner {
     if (request_.op == CollectiveOp::kAllToAll) {
       return {all_to_all()};
     }
-    if (request_.op == CollectiveOp::kSend || request_.op == CollectiveOp::kRecv) {
+    if (request_.op == CollectiveOp::kSend || request_.op == CollectiveOp::kRecv ||
+        request_.op == CollectiveOp::kRingShift) {
       return {point_to_point()};
     }
     std::vector<CollectiveOption> options;

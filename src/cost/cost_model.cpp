@@ -143,6 +143,7 @@ Bytes nccl_size(const CollectiveWork& work) {
     case CollectiveOp::kAllToAll:
     case CollectiveOp::kReduce:
     case CollectiveOp::kSend:
+    case CollectiveOp::kRingShift:
       return work.input;
     case CollectiveOp::kBroadcast:
       return std::max(work.input, work.output);
@@ -162,6 +163,7 @@ double bus_factor(CollectiveOp op, std::int64_t ranks) {
     case CollectiveOp::kBroadcast:
     case CollectiveOp::kReduce:
     case CollectiveOp::kSend:
+    case CollectiveOp::kRingShift:
     case CollectiveOp::kRecv:
       return 1.0;
   }

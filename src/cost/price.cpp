@@ -300,7 +300,7 @@ std::vector<GroupRoute> group_routes(const RankClass& rank_class, const Topology
   std::vector<GroupRoute> routes;
   routes.reserve(rank_class.groups.size());
   for (const ProcessGroup& group : rank_class.groups) {
-    routes.push_back(route_group(topology, cluster, group.ranks));
+    routes.push_back(group.ranks.empty() ? GroupRoute{} : route_group(topology, cluster, group.ranks));
   }
   return routes;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/parallel.h"
 #include "base/software.h"
 #include "base/units.h"
 #include "hardware/cluster_spec.h"
@@ -103,12 +104,10 @@ struct PipelineSpec {
   SplitSpec split = EvenSplit{};
 };
 
-enum class ContextMethod : std::uint8_t { kRing, kAllGather, kUlysses };
 struct ContextParallelSpec {
   ContextMethod method = ContextMethod::kRing;
 };
 
-enum class ExpertDispatcher : std::uint8_t { kAllToAll, kAllGather, kFlex };
 struct ExpertParallelSpec {
   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
   std::optional<double> capacity_factor;

@@ -25,14 +25,6 @@ bool low_precision(Dtype dtype) {
   return dtype == Dtype::kFp8 || dtype == Dtype::kFp4;
 }
 
-}  // namespace
-
-namespace {
-
-bool megatron_stack(SoftwareStack stack) {
-  return stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
-}
-
 bool offloads_parameters(DataParallelStrategy strategy) {
   return strategy == DataParallelStrategy::kFsdp1 || strategy == DataParallelStrategy::kFsdp2 ||
          strategy == DataParallelStrategy::kZero3;
@@ -43,11 +35,22 @@ bool offloads_optimizer_alone(DataParallelStrategy strategy) {
          strategy == DataParallelStrategy::kZero3;
 }
 
-/// torchao's float8 linears with dynamic scaling: operands are quantised on their way into each matmul.
-bool dynamic_float8(const RunSpec& run) {
+/// torchao's float8 linears with dynamic scaling, and Transformer Engine's recipes: operands are quantised on
+/// their way into each matmul.
+bool quantises(const RunSpec& run) {
   const auto stack = run.software.stack;
-  return run.precision.compute == Dtype::kFp8 &&
-         (stack == SoftwareStack::kTorchEager || stack == SoftwareStack::kTorchCompile);
+  const bool torchao = run.precision.compute == Dtype::kFp8 &&
+                       (stack == SoftwareStack::kTorchEager || stack == SoftwareStack::kTorchCompile);
+  return torchao || stack == SoftwareStack::kMegatron;
+}
+
+bool cuts_model(const LayoutSpec& layout) {
+  return layout.tp > 1 || layout.pp > 1 || layout.cp > 1 || layout.ep > 1;
+}
+
+bool shards_units(DataParallelStrategy strategy) {
+  return strategy != DataParallelStrategy::kDdp &&
+         strategy != DataParallelStrategy::kMegatronDistributedOptimizer;
 }
 
 }  // namespace
@@ -55,13 +58,15 @@ bool dynamic_float8(const RunSpec& run) {
 Diagnostics unsupported_features(const RunSpec& run) {
   const auto& data_parallel = run.data_parallel;
   const Feature features[] = {
-      {run.layout.tp > 1, "/layout/tp", "tensor parallelism", "1"},
-      {run.layout.pp > 1, "/layout/pp", "pipeline parallelism", "1"},
-      {run.layout.cp > 1, "/layout/cp", "context parallelism", "1"},
-      {run.layout.ep > 1, "/layout/ep", "expert parallelism", "1"},
-      {data_parallel.strategy == DataParallelStrategy::kMegatronDistributedOptimizer,
-       "/data_parallel/strategy", "Megatron's distributed optimizer",
-       "ddp, zero1, zero2, zero3, fsdp1 or fsdp2"},
+      {cuts_model(run.layout) && run.model.family != ModelFamily::kDecoder, "/layout",
+       "tensor, pipeline, context and expert parallelism of this kind of model",
+       "tp, pp, cp and ep of 1; decoder-only transformers can be cut"},
+      {run.layout.ep > 1 && shards_units(data_parallel.strategy), "/layout/ep",
+       "expert parallelism with this strategy",
+       "1, or ddp or megatron_distributed_optimizer on a Megatron stack"},
+      {run.layout.ep > 1 && run.layout.order.back() != "pp", "/layout/order",
+       "expert parallelism with pp not outermost", "pp last"},
+      {!run.expert_parallel.balanced, "/expert_parallel/balanced", "unbalanced routing", "true"},
       {data_parallel.optimizer_instances > 1, "/data_parallel/optimizer_instances",
        "several optimizer instances", "1"},
       {data_parallel.quantized_weights, "/data_parallel/quantized_weights", "quantized weight gathers",
@@ -78,11 +83,9 @@ Diagnostics unsupported_features(const RunSpec& run) {
        "none, or offload.parameters = cpu as well (FSDP's CPU offload moves both)"},
       {uses_nvme(run.offload), "/offload", "offload to NVMe", "none or cpu"},
       {run.offload.activations != OffloadTarget::kNone, "/offload/activations", "activation offload", "none"},
-      {low_precision(run.precision.compute) && !dynamic_float8(run), "/precision/compute",
-       "8-bit and 4-bit arithmetic of this stack", "bf16, or fp8 with torch_eager or torch_compile"},
-      {data_parallel.strategy == DataParallelStrategy::kDdp && megatron_stack(run.software.stack),
-       "/data_parallel/strategy", "Megatron's own data parallelism",
-       "ddp with a torch stack, zero1, zero2, zero3, fsdp1 or fsdp2"},
+      {low_precision(run.precision.compute) && !quantises(run), "/precision/compute",
+       "8-bit and 4-bit arithmetic of this stack",
+       "bf16, or fp8 with torch_eager, torch_compile or megatron"},
   };
   Diagnostics errors;
   for (const auto& feature : features) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,15 @@ struct MicroBatch {
 /// torchtitan and Accelerate set from PyTorch 2.0 on) rather than the flat one.
 [[nodiscard]] bool uses_original_parameters(const RunSpec& run);
 
-/// What every part of the lowering reads and writes.
+/// Where a chunk of the model sits in the pipeline.
+struct StagePlace {
+  std::int64_t stage = 0;
+  std::int64_t stages = 1;
+  std::int64_t chunk = 0;  ///< virtual stage
+  std::int64_t chunks = 1;
+};
+
+/// What every part of the lowering reads and writes: one chunk of the model on one rank.
 struct LoweringContext {
   const RunSpec& run;
   const ModelGraph& graph;
@@ -35,12 +45,41 @@ struct LoweringContext {
   const Mesh& mesh;
   ProgramBuilder& builder;
   std::int64_t rank = 0;  ///< representative of the class being written
+  StagePlace place = {};
+  /// Groups that ops of the model communicate over; absent for a degree of one.
+  std::array<std::optional<GroupIndex>, kParallelAxes> axis_groups = {};
 };
+
+/// Communicators of the program. Data-parallel systems number theirs from 0.
+enum Communicator : std::uint32_t {
+  kTensorCommunicator = 16,  ///< plus the ParallelAxis
+  kExpertDataCommunicator = 32,
+  kModelCommunicator,
+  kEmbeddingCommunicator,
+  kPipelineCommunicators = 64  ///< one for each edge
+};
+
+/// Ranks that hold the same parameters: they share gradients, and systems shard over them. The parts of a
+/// sequence that context parallelism cuts are trained like further sequences.
+inline const std::vector<std::string> kShardDimensions{"cp", "dp_shard"};
+inline const std::vector<std::string> kReplicaDimensions{"cp", "dp_shard", "dp_replicate"};
+
+[[nodiscard]] std::int64_t group_size(const LoweringContext& context,
+                                      const std::vector<std::string>& dimensions);
+/// Position of the context's rank among the ranks of its group, ascending.
+[[nodiscard]] std::int64_t group_position(const LoweringContext& context,
+                                          const std::vector<std::string>& dimensions);
 
 /// The process group of `dimensions` around the context's rank, added to the program.
 /// Groups with one communicator id share NCCL's issue order.
 GroupIndex add_mesh_group(const LoweringContext& context, const std::string& name,
                           const std::vector<std::string>& dimensions, std::uint32_t communicator);
+
+/// Groups of expert parallelism: all ranks of a pipeline stage, in mesh order, are split into `etp` parts of
+/// an expert, then `ep` parts of the experts, then replicas (Megatron-LM core 0.20.0 parallel_state.py). The
+/// group holds the ranks whose number in that order differs by multiples of `stride`, `size` of them.
+GroupIndex add_expert_group(const LoweringContext& context, const std::string& name, std::int64_t stride,
+                            std::int64_t size, std::uint32_t communicator);
 
 /// The `degree` consecutive members along `dimension` that include the context's rank.
 GroupIndex add_subgroup(const LoweringContext& context, const std::string& name, const std::string& dimension,
@@ -54,7 +93,10 @@ class DataParallel {
 
   /// Wraps the model: allocates what lives for the whole run.
   virtual void setup() = 0;
+  /// Before the forward, and before the backward, of a micro-batch. Pipelines run forwards of later
+  /// micro-batches in between.
   virtual void begin_micro_batch(MicroBatch micro_batch) = 0;
+  virtual void begin_backward(MicroBatch micro_batch) = 0;
 
   /// Around every called module, containers included; backward in reverse order, starting with the root.
   virtual void enter_forward(ModuleIndex module) = 0;
@@ -77,6 +119,9 @@ class DataParallel {
 };
 
 [[nodiscard]] std::unique_ptr<DataParallel> make_ddp(LoweringContext& context);
+/// Megatron-LM's own data parallelism: contiguous gradient buffers, with or without the distributed
+/// optimizer.
+[[nodiscard]] std::unique_ptr<DataParallel> make_megatron(LoweringContext& context);
 [[nodiscard]] std::unique_ptr<DataParallel> make_fsdp1(LoweringContext& context);
 [[nodiscard]] std::unique_ptr<DataParallel> make_fsdp2(LoweringContext& context);
 /// DeepSpeed ZeRO: `stage` 1 cuts optimizer states, 2 gradients as well.

@@ -28,12 +28,13 @@ class Ddp final : public DataParallel {
   explicit Ddp(LoweringContext& context)
       : context_(&context),
         builder_(&context.builder),
-        ranks_(context.mesh.size("dp_shard") * context.mesh.size("dp_replicate")),
+        ranks_(group_size(context, kReplicaDimensions)),
         param_(context.run.precision.param),
         stored_(context.run.precision.master) {}
 
   void setup() override;
   void begin_micro_batch(MicroBatch micro_batch) override { micro_batch_ = micro_batch; }
+  void begin_backward(MicroBatch micro_batch) override { micro_batch_ = micro_batch; }
   void enter_forward(ModuleIndex module) override;
   void exit_forward(ModuleIndex /*module*/) override {}
   void enter_backward(ModuleIndex /*module*/) override {}
@@ -72,7 +73,7 @@ class Ddp final : public DataParallel {
 void Ddp::setup() {
   const auto& graph = context_->graph;
   communication_ = builder_->stream("nccl", -1);
-  group_ = add_mesh_group(*context_, "dp", {"dp_shard", "dp_replicate"}, 0);
+  group_ = add_mesh_group(*context_, "dp", kReplicaDimensions, 0);
   gradient_.assign(graph.parameters.size(), kNoIndex);
   autocast_copy_.assign(graph.parameters.size(), kNoIndex);
   std::vector<std::int64_t> elements;

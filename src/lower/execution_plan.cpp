@@ -287,6 +287,7 @@ ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recom
   for (const auto& region : plan.regions) {
     for (const auto tensor : region.held) ++plan.holds[tensor];
   }
+  if (graph.stage_output) ++plan.holds[*graph.stage_output];  // until it is handed on
   find_gradient_inputs(graph, producer, plan);
   return plan;
 }

@@ -42,6 +42,7 @@ class Fsdp1 final : public DataParallel {
 
   void setup() override;
   void begin_micro_batch(MicroBatch micro_batch) override;
+  void begin_backward(MicroBatch micro_batch) override { micro_batch_ = micro_batch; }
   void enter_forward(ModuleIndex module) override;
   void exit_forward(ModuleIndex module) override;
   void enter_backward(ModuleIndex module) override;
@@ -99,7 +100,7 @@ class Fsdp1 final : public DataParallel {
 Fsdp1::Fsdp1(LoweringContext& context)
     : context_(&context),
       builder_(&context.builder),
-      shard_degree_(context.mesh.size("dp_shard")),
+      shard_degree_(group_size(context, kShardDimensions)),
       replicas_(context.mesh.size("dp_replicate")),
       param_(context.run.precision.param),
       stored_(context.run.precision.master),
@@ -112,7 +113,7 @@ void Fsdp1::setup() {
   pre_unshard_ = builder_->stream("pre_unshard", priority);
   unshard_ = builder_->stream("unshard", priority);
   post_backward_ = builder_->stream("post_backward", priority);
-  shard_group_ = add_mesh_group(*context_, "dp_shard", {"dp_shard"}, 0);
+  shard_group_ = add_mesh_group(*context_, "dp_shard", kShardDimensions, 0);
   if (replicas_ > 1) {
     all_reduce_ = builder_->stream("all_reduce");
     replicate_group_ = add_mesh_group(*context_, "dp_replicate", {"dp_replicate"}, 1);
@@ -154,7 +155,7 @@ void Fsdp1::setup() {
 /// into it.
 std::vector<std::int64_t> Fsdp1::optimized_elements(const FlatUnit& unit) const {
   if (!uses_original_parameters(context_->run)) return {unit.shard_elements};
-  const auto begin = context_->mesh.coordinate(context_->rank, "dp_shard") * unit.shard_elements;
+  const auto begin = group_position(*context_, kShardDimensions) * unit.shard_elements;
   const auto end = begin + unit.shard_elements;
   std::vector<std::int64_t> slices;
   std::int64_t at = 0;

@@ -55,6 +55,7 @@ class Fsdp2 final : public DataParallel {
 
   void setup() override;
   void begin_micro_batch(MicroBatch micro_batch) override;
+  void begin_backward(MicroBatch micro_batch) override { micro_batch_ = micro_batch; }
   void enter_forward(ModuleIndex module) override;
   void exit_forward(ModuleIndex module) override;
   void enter_backward(ModuleIndex module) override;
@@ -112,7 +113,7 @@ class Fsdp2 final : public DataParallel {
 Fsdp2::Fsdp2(LoweringContext& context)
     : context_(&context),
       builder_(&context.builder),
-      shard_degree_(context.mesh.size("dp_shard")),
+      shard_degree_(group_size(context, kShardDimensions)),
       replicas_(context.mesh.size("dp_replicate")),
       param_(context.run.precision.param),
       stored_(context.run.precision.master),
@@ -155,7 +156,7 @@ void Fsdp2::setup() {
   gather_ = builder_->stream("all_gather", -1);
   reduce_scatter_ = builder_->stream("reduce_scatter", -1);
   if (replicas_ > 1) all_reduce_ = builder_->stream("all_reduce");
-  shard_group_ = add_mesh_group(*context_, "dp_shard", {"dp_shard"}, 0);
+  shard_group_ = add_mesh_group(*context_, "dp_shard", kShardDimensions, 0);
   if (replicas_ > 1) replicate_group_ = add_mesh_group(*context_, "dp_replicate", {"dp_replicate"}, 1);
   if (const auto degree = context_->run.data_parallel.reshard_degree) {
     kept_group_ = add_subgroup(*context_, "dp_shard_kept", "dp_shard", *degree, 2);
@@ -179,7 +180,7 @@ void Fsdp2::setup() {
     }
   }
   std::vector<std::int64_t> optimized;
-  const auto coordinate = context_->mesh.coordinate(context_->rank, "dp_shard");
+  const auto coordinate = group_position(*context_, kShardDimensions);
   for (const auto& group : groups_) {
     for (const auto index : group.unit.parameters) {
       const auto& parameter = graph.parameters[index];

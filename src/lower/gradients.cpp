@@ -60,6 +60,21 @@ void GradientTable::drop(TensorIndex tensor) {
   handle_of_[tensor] = kNoIndex;
 }
 
+BufferIndex GradientTable::take(TensorIndex tensor) {
+  SHARDSIM_CHECK(has(tensor) && handles_[handle_of_[tensor]].owners == 1, "the gradient of {} is not its own",
+                 graph_->tensors[tensor].name);
+  const auto handle = handle_of_[tensor];
+  handle_of_[tensor] = kNoIndex;
+  free_handles_.push_back(handle);
+  return handles_[handle].buffer;
+}
+
+std::uint32_t GradientTable::keep(TensorIndex tensor) {
+  SHARDSIM_CHECK(has(tensor), "tensor {} has no gradient to keep", graph_->tensors[tensor].name);
+  ++handles_[handle_of_[tensor]].owners;
+  return handle_of_[tensor];
+}
+
 void GradientTable::release(std::uint32_t handle) {
   if (--handles_[handle].owners > 0) return;
   builder_->free(handles_[handle].buffer);

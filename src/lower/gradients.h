@@ -21,13 +21,17 @@ class GradientTable {
   /// `tensor` shares the gradient of `source`, or adds it to what it has.
   void share(TensorIndex tensor, TensorIndex source);
   void drop(TensorIndex tensor);
+  /// Takes the gradient out of the table; the caller owns the buffer. Requires that nobody shares it.
+  [[nodiscard]] BufferIndex take(TensorIndex tensor);
+  /// A further owner of the gradient of `tensor`, beside the table: it lives until `release`.
+  [[nodiscard]] std::uint32_t keep(TensorIndex tensor);
+  void release(std::uint32_t handle);
 
  private:
   struct Handle {
     BufferIndex buffer = kNoIndex;
     std::uint32_t owners = 0;
   };
-  void release(std::uint32_t handle);
   void launch_add(TensorIndex tensor);
 
   const ModelGraph* graph_;

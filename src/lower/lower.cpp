@@ -1,12 +1,14 @@
 #include "lower/lower.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
+#include "layout/stages.h"
 #include "lower/data_parallel.h"
-#include "lower/training_pass.h"
+#include "lower/stage.h"
 
 namespace shardsim {
 
@@ -19,7 +21,7 @@ GroupIndex add_mesh_group(const LoweringContext& context, const std::string& nam
   group.communicator = communicator;
   for (const auto& dimension : context.mesh.dimensions) {
     if (std::find(dimensions.begin(), dimensions.end(), dimension.name) == dimensions.end()) continue;
-    group.axes.push_back({dimension.stride, dimension.size});
+    group.axes.push_back({dimension.stride, dimension.size, dimension.size, 0});
   }
   return context.builder.add_group(std::move(group));
 }
@@ -33,46 +35,81 @@ GroupIndex add_subgroup(const LoweringContext& context, const std::string& name,
   group.ranks.assign(members.begin() + first, members.begin() + first + degree);
   group.count = context.mesh.world / degree;
   for (const auto& candidate : context.mesh.dimensions) {
-    if (candidate.name == dimension) group.axes.push_back({candidate.stride, degree});
+    if (candidate.name == dimension) group.axes.push_back({candidate.stride, degree, candidate.size, 0});
   }
+  group.communicator = communicator;
+  return context.builder.add_group(std::move(group));
+}
+
+std::int64_t group_size(const LoweringContext& context, const std::vector<std::string>& dimensions) {
+  std::int64_t size = 1;
+  for (const auto& dimension : dimensions) size *= context.mesh.size(dimension);
+  return size;
+}
+
+std::int64_t group_position(const LoweringContext& context, const std::vector<std::string>& dimensions) {
+  const auto members = context.mesh.group(context.rank, dimensions);
+  const auto at = std::find(members.begin(), members.end(), context.rank);
+  SHARDSIM_CHECK(at != members.end(), "rank {} is not in its own group", context.rank);
+  return at - members.begin();
+}
+
+GroupIndex add_expert_group(const LoweringContext& context, const std::string& name, std::int64_t stride,
+                            std::int64_t size, std::uint32_t communicator) {
+  std::vector<std::string> inside;
+  for (const auto& dimension : context.mesh.dimensions) {
+    if (dimension.name != "pp") inside.push_back(dimension.name);
+  }
+  const auto stage = context.mesh.group(context.rank, inside);
+  const auto own = std::find(stage.begin(), stage.end(), context.rank) - stage.begin();
+  const auto first = own - own / stride % size * stride;
+  ProcessGroup group;
+  group.name = name;
+  for (std::int64_t i = 0; i < size; ++i)
+    group.ranks.push_back(stage[static_cast<std::size_t>(first + i * stride)]);
+  group.count = context.mesh.world / size;
+  // check_layout wants pp outermost where experts are spread, so the ranks of a stage are consecutive.
+  group.axes = {{stride, size, size, 0}};
   group.communicator = communicator;
   return context.builder.add_group(std::move(group));
 }
 
 namespace {
 
-std::unique_ptr<DataParallel> make_data_parallel(LoweringContext& context) {
-  switch (context.run.data_parallel.strategy) {
-    case DataParallelStrategy::kDdp:
-      return make_ddp(context);
-    case DataParallelStrategy::kFsdp1:
-      return make_fsdp1(context);
-    case DataParallelStrategy::kFsdp2:
-      return make_fsdp2(context);
-    case DataParallelStrategy::kZero1:
-      return make_zero12(context, 1);
-    case DataParallelStrategy::kZero2:
-      return make_zero12(context, 2);
-    case DataParallelStrategy::kZero3:
-      return make_zero3(context);
-    case DataParallelStrategy::kMegatronDistributedOptimizer:
-      break;
-  }
-  unreachable("make_data_parallel: strategy was not refused");
+/// The part of the model that the ranks of one chunk compute.
+RankShare rank_share(const RunSpec& run, ChunkLayers layers, bool first, bool last) {
+  RankShare share;
+  share.tp = run.layout.tp;
+  share.sequence_parallel = run.tensor_parallel.sequence_parallel;
+  share.loss_parallel = run.tensor_parallel.loss_parallel;
+  share.cp = run.layout.cp;
+  share.context = run.context_parallel.method;
+  share.ep = run.model.moe ? run.layout.ep : 1;
+  share.etp = run.model.moe ? run.layout.etp.value_or(run.layout.tp) : 1;
+  share.dispatcher = run.expert_parallel.dispatcher;
+  share.capacity_factor = run.expert_parallel.capacity_factor;
+  share.first_layer = layers.first;
+  share.end_layer = layers.end;
+  share.embedding = first;
+  share.head = last;
+  return share;
 }
 
-void write_step(LoweringContext& context, DataParallel& data_parallel, TrainingPass& pass, std::int32_t count,
-                bool first) {
-  PassState state;
-  for (std::int32_t index = 0; index < count; ++index) {
-    const MicroBatch micro_batch{index, count};
-    context.builder.set_scope(Phase::kForward, index, "");
-    data_parallel.begin_micro_batch(micro_batch);
-    pass.forward(micro_batch, state);
-    pass.backward(micro_batch, state);
+PipelineLayout pipeline_layout(const RunSpec& run, const Mesh& mesh) {
+  PipelineLayout layout;
+  const auto stages = mesh.size("pp");
+  const auto chunks = stages > 1 ? chunks_per_stage(run.pipeline) : 1;
+  layout.table = stages > 1 ? pipeline_table(run.pipeline.schedule, stages, chunks, micro_batches(run, mesh))
+                            : pipeline_table(PipelineSchedule::k1f1b, 1, 1, micro_batches(run, mesh));
+  std::vector<ChunkLayers> split{{0, run.model.layers}};
+  if (stages > 1) split = split_layers(run.model.layers, stages, run.pipeline);
+  for (std::size_t i = 0; i < split.size(); ++i) {
+    auto options = graph_options(run);
+    options.share = rank_share(run, split[i], i == 0, i + 1 == split.size());
+    layout.chunks.push_back(build_model_graph(run.model, options));
+    layout.plans.push_back(plan_execution(layout.chunks.back(), run.recompute, run.software.stack));
   }
-  context.builder.set_scope(Phase::kOptimizer, count - 1, "");
-  data_parallel.optimizer_step(first);
+  return layout;
 }
 
 }  // namespace
@@ -82,37 +119,69 @@ GraphOptions graph_options(const RunSpec& run) {
   options.micro_batch = run.batch.micro_batch;
   options.sequence_length = run.batch.sequence_length;
   options.compute = run.precision.compute;
-  options.weight_gradient = run.precision.param;
+  options.weight_gradient = accumulates_in_matmul(run) ? run.precision.gradient : run.precision.param;
   options.stack = run.software.stack;
   options.attention = run.software.attention;
   options.fused_cross_entropy = run.software.fused_cross_entropy;
   options.torch = run.software.torch;
+  options.pads_vocabulary = true;
+  options.overlaps_tensor_parallel = run.tensor_parallel.overlap || run.tensor_parallel.async;
   return options;
 }
 
-Program lower(const RunSpec& run, const ModelGraph& graph) {
+bool accumulates_in_matmul(const RunSpec& run) {
+  const auto strategy = run.data_parallel.strategy;
+  const bool megatron =
+      strategy == DataParallelStrategy::kMegatronDistributedOptimizer ||
+      (strategy == DataParallelStrategy::kDdp && (run.software.stack == SoftwareStack::kMegatron ||
+                                                  run.software.stack == SoftwareStack::kMegatronLegacy));
+  return megatron && run.software.gradient_accumulation_fusion;
+}
+
+namespace {
+
+Program write_program(const RunSpec& run, const Mesh& mesh, const PipelineLayout& layout) {
   Program program;
   ProgramTables tables(program);
   SHARDSIM_CHECK(tables.stream("compute") == kComputeStream, "compute is not stream 0");
+  program.world = mesh.world;
+  const auto stages = layout.table.size();
+  program.classes.resize(static_cast<std::size_t>(stages));
+  for (std::int64_t rank = 0; rank < program.world; ++rank) {
+    const auto stage = mesh.coordinate(rank, "pp");
+    program.classes[static_cast<std::size_t>(stage)].ranks.push_back(rank);
+  }
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    auto& rank_class = program.classes[static_cast<std::size_t>(stage)];
+    rank_class.name = stages > 1 ? fmt::format("stage {}", stage) : "all ranks";
+    rank_class.representative = rank_class.ranks.front();
+    ProgramBuilder builder(tables, rank_class);
+    StageLowering lowering(run, mesh, layout, stage, builder, rank_class.representative);
+    lowering.setup();
+    builder.begin_first_step();
+    lowering.write_step(true);
+    builder.begin_steady_step();
+    lowering.write_step(false);
+  }
+  return program;
+}
+
+}  // namespace
+
+Program lower(const RunSpec& run) {
   const auto mesh = make_mesh(run);
   SHARDSIM_CHECK(mesh.ok(), "the layout was accepted before");
-  program.world = mesh.value().world;
-  const auto plan = plan_execution(graph, run.recompute, run.software.stack);
-  auto& all_ranks = program.classes.emplace_back();
-  all_ranks.name = "all ranks";
-  all_ranks.ranks.resize(static_cast<std::size_t>(program.world));
-  std::iota(all_ranks.ranks.begin(), all_ranks.ranks.end(), std::int64_t{0});
-  ProgramBuilder builder(tables, all_ranks);
-  LoweringContext context{run, graph, plan, mesh.value(), builder, 0};
-  const auto data_parallel = make_data_parallel(context);
-  data_parallel->setup();
-  TrainingPass pass(context, *data_parallel);
-  const auto count = static_cast<std::int32_t>(micro_batches(run, mesh.value()));
-  builder.begin_first_step();
-  write_step(context, *data_parallel, pass, count, true);
-  builder.begin_steady_step();
-  write_step(context, *data_parallel, pass, count, false);
-  return program;
+  return write_program(run, mesh.value(), pipeline_layout(run, mesh.value()));
+}
+
+Program lower(const RunSpec& run, const ModelGraph& graph) {
+  const auto mesh = make_mesh(run);
+  SHARDSIM_CHECK(mesh.ok(), "the layout was accepted before");
+  PipelineLayout layout;
+  layout.table = pipeline_table(PipelineSchedule::k1f1b, 1, 1, micro_batches(run, mesh.value()));
+  layout.chunks.push_back(graph);
+  layout.plans.push_back(plan_execution(graph, run.recompute, run.software.stack));
+  return write_program(run, mesh.value(), layout);
 }
 
 }  // namespace shardsim

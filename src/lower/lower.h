@@ -10,6 +10,12 @@ namespace shardsim {
 [[nodiscard]] GraphOptions graph_options(const RunSpec& run);
 
 /// Writes the host program of every rank class of the run. Requires a run that `check_layout` accepts.
+[[nodiscard]] Program lower(const RunSpec& run);
+/// As above when every rank computes all of `graph`.
 [[nodiscard]] Program lower(const RunSpec& run, const ModelGraph& graph);
+
+/// Whether weight gradients are added to the gradient buffer by the matmul that makes them (Megatron's
+/// gradient accumulation fusion).
+[[nodiscard]] bool accumulates_in_matmul(const RunSpec& run);
 
 }  // namespace shardsim

@@ -1,6 +1,9 @@
 #include "lower/training_pass.h"
 
 #include <algorithm>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -17,6 +20,19 @@ bool fuses_gradient_accumulation(SoftwareStack stack) {
   return stack == SoftwareStack::kTorchCompile;
 }
 
+std::string_view axis_stream(ParallelAxis axis) {
+  switch (axis) {
+    case ParallelAxis::kTensor:
+      return "tensor_parallel";
+    case ParallelAxis::kContext:
+      return "context_parallel";
+    case ParallelAxis::kExpert:
+    case ParallelAxis::kExpertTensor:
+      return "expert_parallel";
+  }
+  unreachable("axis_stream");
+}
+
 }  // namespace
 
 TrainingPass::TrainingPass(LoweringContext& context, DataParallel& data_parallel)
@@ -30,7 +46,35 @@ void TrainingPass::set_scope(Phase phase, const Op& op) {
   context_->builder.set_scope(phase, micro_batch_, context_->graph.modules[op.module].path, op.label);
 }
 
-void TrainingPass::forward(MicroBatch micro_batch, PassState& state) {
+void TrainingPass::run_step(const OpStep& step) {
+  auto& builder = context_->builder;
+  std::visit(
+      [&](const auto& shape) {
+        using Shape = std::decay_t<decltype(shape)>;
+        if constexpr (std::is_same_v<Shape, CommunicationShape>) {
+          const auto group = context_->axis_groups[static_cast<std::size_t>(shape.axis)];
+          if (!group) return;  // a degree of one
+          auto stream = kComputeStream;
+          if (shape.overlaps) {
+            stream = builder.stream(axis_stream(shape.axis));
+            builder.wait_stream(stream, kComputeStream);
+            overlapping_.push_back(stream);
+          }
+          const bool aligned = std::min(shape.input, shape.output).count() % 16 == 0;
+          builder.collective(stream, {shape.op, *group, shape.input, shape.output, shape.dtype, aligned});
+        } else if constexpr (std::is_same_v<Shape, CommunicationWait>) {
+          for (const auto stream : overlapping_) builder.wait_stream(kComputeStream, stream);
+          overlapping_.clear();
+        } else if constexpr (std::is_same_v<Shape, HostSynchronization>) {
+          builder.host_wait(builder.record(kComputeStream));
+        } else {
+          builder.launch(kComputeStream, shape);
+        }
+      },
+      step);
+}
+
+void TrainingPass::forward(MicroBatch micro_batch, PassState& state, BufferIndex received) {
   const auto& graph = context_->graph;
   const auto& plan = context_->plan;
   auto& builder = context_->builder;
@@ -41,8 +85,10 @@ void TrainingPass::forward(MicroBatch micro_batch, PassState& state) {
   builder.set_scope(Phase::kForward, micro_batch_, "");
   builder.host_work(HostAction::kMicroBatch);
   for (const auto tensor : plan.inputs) {
-    state.buffer[tensor] = builder.allocate(graph.tensors[tensor].bytes(),
-                                            category_of(graph.tensors[tensor], false), kComputeStream);
+    state.buffer[tensor] = tensor == graph.stage_input && received != kNoIndex
+                               ? received
+                               : builder.allocate(graph.tensors[tensor].bytes(),
+                                                  category_of(graph.tensors[tensor], false), kComputeStream);
   }
   for (const auto& step : plan.trace) {
     switch (step.kind) {
@@ -75,7 +121,7 @@ void TrainingPass::run_op_forward(OpIndex index, PassState& state, bool recomput
   const auto workspace =
       scratch ? builder.allocate(op.forward_workspace, MemoryCategory::kTemporaries, kComputeStream)
               : kNoIndex;
-  for (const auto& kernel : op.forward) builder.launch(kComputeStream, kernel);
+  for (const auto& step : op.forward) run_step(step);
   if (scratch) builder.free(workspace);
   for (const auto tensor : op.inputs) {
     if (state.uses_left[tensor] > 0) --state.uses_left[tensor];
@@ -126,17 +172,52 @@ void TrainingPass::release_region(const RecomputeRegion& region, PassState& stat
   for (const auto tensor : region.held) drop_hold(tensor, state);
 }
 
-void TrainingPass::backward(MicroBatch micro_batch, PassState& state) {
+void TrainingPass::release_output(PassState& state) {
+  drop_hold(*context_->graph.stage_output, state);
+}
+
+BufferIndex TrainingPass::take_output(PassState& state) {
+  const auto output = *context_->graph.stage_output;
+  state.holds[output] = 0;
+  return std::exchange(state.buffer[output], kNoIndex);
+}
+
+BufferIndex TrainingPass::take_input_gradient() {
+  return gradients_.take(*context_->graph.stage_input);
+}
+
+/// The gradient of what the pass ends with: of the loss, which is one, or of the stage's output.
+void TrainingPass::start_backward(PassState& state, BufferIndex received) {
+  const auto& graph = context_->graph;
+  auto& builder = context_->builder;
+  builder.set_scope(Phase::kBackward, micro_batch_, "");
+  if (graph.stage_output) {
+    const auto output = *graph.stage_output;
+    if (state.holds[output] > 0) drop_hold(output, state);
+    gradients_.contribute(output, received != kNoIndex
+                                      ? received
+                                      : builder.allocate(graph.tensors[output].bytes(),
+                                                         MemoryCategory::kTemporaries, kComputeStream));
+    return;
+  }
+  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  for (const auto tensor : graph.ops[ops - 1].outputs) {
+    gradients_.contribute(tensor, builder.allocate(graph.tensors[tensor].bytes(),
+                                                   MemoryCategory::kTemporaries, kComputeStream));
+  }
+}
+
+void TrainingPass::backward(MicroBatch micro_batch, PassState& state, BufferIndex received,
+                            BackwardPart part) {
   const auto& graph = context_->graph;
   const auto& plan = context_->plan;
   auto& builder = context_->builder;
   micro_batch_ = micro_batch.index;
-  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
-  for (const auto tensor : graph.ops[ops - 1].outputs) {
-    builder.set_scope(Phase::kBackward, micro_batch_, "");
-    gradients_.contribute(tensor, builder.allocate(graph.tensors[tensor].bytes(),
-                                                   MemoryCategory::kTemporaries, kComputeStream));
+  if (part == BackwardPart::kWeights) {
+    finish_weights(micro_batch, state);
+    return;
   }
+  start_backward(state, received);
   for (auto step = plan.trace.rbegin(); step != plan.trace.rend(); ++step) {
     switch (step->kind) {
       case TraceStep::Kind::kExit:
@@ -144,6 +225,7 @@ void TrainingPass::backward(MicroBatch micro_batch, PassState& state) {
         data_parallel_->enter_backward(step->index);
         break;
       case TraceStep::Kind::kEnter:
+        if (part == BackwardPart::kInputs) break;  // the module is left when its weights have gradients
         builder.set_scope(Phase::kBackward, micro_batch_, graph.modules[step->index].path);
         data_parallel_->exit_backward(step->index);
         break;
@@ -152,27 +234,58 @@ void TrainingPass::backward(MicroBatch micro_batch, PassState& state) {
         const auto region = plan.region_of[op];
         if (region != kNoIndex && op + 1 == plan.regions[region].end) recompute(plan.regions[region], state);
         set_scope(Phase::kBackward, graph.ops[op]);
-        run_op_backward(op, state);
+        run_op_backward(op, state, part);
         if (region != kNoIndex && op == plan.regions[region].begin)
           release_region(plan.regions[region], state);
         break;
       }
     }
   }
+  if (part == BackwardPart::kWhole) finish_micro_batch(state);
+}
+
+/// The weight gradients that a split backward has put off, module by module as backward left them.
+void TrainingPass::finish_weights(MicroBatch micro_batch, PassState& state) {
+  const auto& graph = context_->graph;
+  const auto& plan = context_->plan;
+  auto& builder = context_->builder;
+  micro_batch_ = micro_batch.index;
+  auto next = state.deferred.begin();
+  for (auto step = plan.trace.rbegin(); step != plan.trace.rend(); ++step) {
+    if (step->kind == TraceStep::Kind::kEnter) {
+      builder.set_scope(Phase::kBackward, micro_batch_, graph.modules[step->index].path);
+      data_parallel_->exit_backward(step->index);
+    } else if (step->kind == TraceStep::Kind::kOp && next != state.deferred.end() &&
+               next->op == step->index) {
+      const Op& op = graph.ops[next->op];
+      set_scope(Phase::kBackward, op);
+      weight_gradients(op);
+      for (const auto handle : next->output_gradients) gradients_.release(handle);
+      for (const auto tensor : op.saved) drop_hold(tensor, state);
+      ++next;
+    }
+  }
+  state.deferred.clear();
+  finish_micro_batch(state);
+}
+
+void TrainingPass::finish_micro_batch(PassState& state) {
+  auto& builder = context_->builder;
   builder.set_scope(Phase::kBackward, micro_batch_, "");
   data_parallel_->end_backward();
-  for (const auto tensor : plan.inputs) {
+  for (const auto tensor : context_->plan.inputs) {
     if (state.buffer[tensor] != kNoIndex) builder.free(state.buffer[tensor]);
     state.buffer[tensor] = kNoIndex;
   }
   std::fill(weight_gradient_uses_.begin(), weight_gradient_uses_.end(), 0U);
 }
 
-void TrainingPass::run_op_backward(OpIndex index, PassState& state) {
+void TrainingPass::run_op_backward(OpIndex index, PassState& state, BackwardPart part) {
   const Op& op = context_->graph.ops[index];
   auto& builder = context_->builder;
   const bool reached = std::any_of(op.outputs.begin(), op.outputs.end(),
                                    [&](TensorIndex tensor) { return gradients_.has(tensor); });
+  bool defers = false;
   if (reached && op.gradient_passthrough) {
     for (const auto tensor : op.inputs) {
       if (context_->graph.tensors[tensor].differentiable) gradients_.share(tensor, op.outputs.front());
@@ -184,15 +297,19 @@ void TrainingPass::run_op_backward(OpIndex index, PassState& state) {
                 : kNoIndex;
     std::vector<BufferIndex> made(op.inputs.size(), kNoIndex);
     input_gradients(op, state, made);
-    std::vector<const KernelShape*> weight_kernels;
-    for (const auto& kernel : op.backward) {
-      if (kernel.weight_gradient) {
-        weight_kernels.push_back(&kernel.shape);
-      } else {
-        builder.launch(kComputeStream, kernel.shape);
-      }
+    for (const auto& step : op.backward) {
+      if (!step.weight_gradient) run_step(step.shape);
     }
-    weight_gradients(op, weight_kernels);
+    defers = part == BackwardPart::kInputs && !op.parameters.empty();
+    if (defers) {
+      run_step(CommunicationWait{});
+      auto& deferred = state.deferred.emplace_back(DeferredWeightGradient{index, {}});
+      for (const auto tensor : op.outputs) {
+        if (gradients_.has(tensor)) deferred.output_gradients.push_back(gradients_.keep(tensor));
+      }
+    } else {
+      weight_gradients(op);
+    }
     if (scratch) builder.free(workspace);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (made[i] != kNoIndex) gradients_.contribute(op.inputs[i], made[i]);
@@ -200,6 +317,7 @@ void TrainingPass::run_op_backward(OpIndex index, PassState& state) {
     if (op.inplace_gradient) state.buffer[op.saved.front()] = kNoIndex;  // it lives on as the gradient
   }
   for (const auto tensor : op.outputs) gradients_.drop(tensor);
+  if (defers) return;
   for (const auto tensor : op.saved) drop_hold(tensor, state);
 }
 
@@ -219,11 +337,13 @@ void TrainingPass::input_gradients(const Op& op, const PassState& state, std::ve
   }
 }
 
-void TrainingPass::weight_gradients(const Op& op, const std::vector<const KernelShape*>& kernels) {
+void TrainingPass::weight_gradients(const Op& op) {
   auto& builder = context_->builder;
   std::vector<BufferIndex> buffers;
   for (const auto parameter : op.parameters) buffers.push_back(data_parallel_->allocate_gradient(parameter));
-  for (const auto* kernel : kernels) builder.launch(kComputeStream, *kernel);
+  for (const auto& step : op.backward) {
+    if (step.weight_gradient) run_step(step.shape);
+  }
   for (std::size_t i = 0; i < op.parameters.size(); ++i) {
     const auto parameter = op.parameters[i];
     auto& pending = pending_weight_gradient_[parameter];

@@ -10,12 +10,22 @@
 
 namespace shardsim {
 
+/// Weight gradients of one op that a split backward puts off.
+struct DeferredWeightGradient {
+  OpIndex op = 0;
+  std::vector<std::uint32_t> output_gradients;  ///< kept alive in the gradient table
+};
+
 /// Buffers of one micro-batch between its forward and its backward.
 struct PassState {
-  std::vector<BufferIndex> buffer;       ///< per tensor; kNoIndex when it does not exist
-  std::vector<std::uint32_t> uses_left;  ///< forward consumers yet to come
-  std::vector<std::uint32_t> holds;      ///< keepers until backward
+  std::vector<BufferIndex> buffer;               ///< per tensor; kNoIndex when it does not exist
+  std::vector<std::uint32_t> uses_left;          ///< forward consumers yet to come
+  std::vector<std::uint32_t> holds;              ///< keepers until backward
+  std::vector<DeferredWeightGradient> deferred;  ///< in the order of backward
 };
+
+/// Which gradients a backward computes.
+enum class BackwardPart : std::uint8_t { kWhole, kInputs, kWeights };
 
 /// Writes forward and backward of a micro-batch as eager autograd runs them: every op allocates its outputs,
 /// launches its kernels and drops what nobody needs any more, with the sharding system's hooks around the
@@ -24,18 +34,31 @@ class TrainingPass {
  public:
   TrainingPass(LoweringContext& context, DataParallel& data_parallel);
 
-  void forward(MicroBatch micro_batch, PassState& state);
-  void backward(MicroBatch micro_batch, PassState& state);
+  /// `received`: buffer of the stage's input, when the stage has one.
+  void forward(MicroBatch micro_batch, PassState& state, BufferIndex received = kNoIndex);
+  /// The stage's output is on its way: nobody here needs it any more.
+  void release_output(PassState& state);
+  /// The buffer of the stage's output; the caller owns it.
+  [[nodiscard]] BufferIndex take_output(PassState& state);
+  /// `received`: buffer of the gradient of the stage's output, when it has one.
+  void backward(MicroBatch micro_batch, PassState& state, BufferIndex received = kNoIndex,
+                BackwardPart part = BackwardPart::kWhole);
+  /// The gradient of the stage's input; the caller owns it.
+  [[nodiscard]] BufferIndex take_input_gradient();
 
  private:
   void run_op_forward(OpIndex op, PassState& state, bool recomputing);
-  void run_op_backward(OpIndex op, PassState& state);
+  void run_op_backward(OpIndex op, PassState& state, BackwardPart part);
+  void run_step(const OpStep& step);
+  void start_backward(PassState& state, BufferIndex received);
+  void finish_weights(MicroBatch micro_batch, PassState& state);
+  void finish_micro_batch(PassState& state);
   void recompute(const RecomputeRegion& region, PassState& state);
   void release_region(const RecomputeRegion& region, PassState& state);
   void drop_hold(TensorIndex tensor, PassState& state);
   void release_if_dead(TensorIndex tensor, PassState& state);
   void input_gradients(const Op& op, const PassState& state, std::vector<BufferIndex>& made);
-  void weight_gradients(const Op& op, const std::vector<const KernelShape*>& kernels);
+  void weight_gradients(const Op& op);
   void set_scope(Phase phase, const Op& op);
 
   LoweringContext* context_;
@@ -44,6 +67,7 @@ class TrainingPass {
   std::vector<BufferIndex> pending_weight_gradient_;  ///< per parameter, while uses are outstanding
   std::vector<std::uint32_t> weight_gradient_uses_;   ///< per parameter, seen in this backward
   std::int32_t micro_batch_ = 0;
+  std::vector<StreamIndex> overlapping_;  ///< streams with collectives that nobody has waited for
 };
 
 }  // namespace shardsim

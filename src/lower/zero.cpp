@@ -1,18 +1,11 @@
 #include "lower/zero.h"
 
-#include <algorithm>
-
-#include "base/check.h"
-
 namespace shardsim {
 
 void ZeroGroup::setup() {
-  const auto members = context_->mesh.group(context_->rank, {"dp_shard", "dp_replicate"});
-  const auto at = std::find(members.begin(), members.end(), context_->rank);
-  SHARDSIM_CHECK(at != members.end(), "rank {} is not in its data-parallel group", context_->rank);
-  ranks_ = static_cast<std::int64_t>(members.size());
-  position_ = at - members.begin();
-  group_ = add_mesh_group(*context_, "dp", {"dp_shard", "dp_replicate"}, 0);
+  ranks_ = group_size(*context_, kReplicaDimensions);
+  position_ = group_position(*context_, kReplicaDimensions);
+  group_ = add_mesh_group(*context_, "dp", kReplicaDimensions, 0);
 }
 
 void ZeroGroup::all_reduce(StreamIndex stream, Bytes size, Dtype dtype) const {

@@ -22,6 +22,7 @@ class Zero12 final : public DataParallel {
 
   void setup() override;
   void begin_micro_batch(MicroBatch micro_batch) override { micro_batch_ = micro_batch; }
+  void begin_backward(MicroBatch micro_batch) override { micro_batch_ = micro_batch; }
   void enter_forward(ModuleIndex /*module*/) override {}
   void exit_forward(ModuleIndex /*module*/) override {}
   void enter_backward(ModuleIndex /*module*/) override {}

@@ -62,6 +62,7 @@ class Zero3 final : public DataParallel {
 
   void setup() override;
   void begin_micro_batch(MicroBatch micro_batch) override;
+  void begin_backward(MicroBatch micro_batch) override { micro_batch_ = micro_batch; }
   void enter_forward(ModuleIndex module) override { fetch(module); }
   void exit_forward(ModuleIndex module) override { release(module); }
   void enter_backward(ModuleIndex module) override { fetch(module); }

@@ -30,6 +30,7 @@ Activity collective_activity(CollectiveOp op) {
       return Activity::kAllToAll;
     case CollectiveOp::kSend:
     case CollectiveOp::kRecv:
+    case CollectiveOp::kRingShift:
       return Activity::kP2p;
   }
   unreachable("collective_activity");
@@ -101,10 +102,11 @@ Seconds from_picoseconds(std::int64_t picoseconds) {
   return Seconds(static_cast<double>(picoseconds) * kSecondsPerPicosecond);
 }
 
-TimeBreakdown to_breakdown(const ActivityTimes& times) {
+TimeBreakdown to_breakdown(const ActivityTimes& times, bool pipelined) {
   const auto of = [&](Activity activity) {
     return from_picoseconds(times[static_cast<std::size_t>(activity)]);
   };
+  const auto idle = of(Activity::kIdle);
   return {.compute = of(Activity::kCompute),
           .exposed_all_gather = of(Activity::kAllGather),
           .exposed_reduce_scatter = of(Activity::kReduceScatter),
@@ -112,10 +114,10 @@ TimeBreakdown to_breakdown(const ActivityTimes& times) {
           .exposed_all_to_all = of(Activity::kAllToAll),
           .exposed_p2p = of(Activity::kP2p),
           .exposed_copy = of(Activity::kCopy),
-          .bubble = Seconds(0.0),
+          .bubble = pipelined ? idle : Seconds(0.0),
           .optimizer = of(Activity::kOptimizer),
           .host_bound = of(Activity::kHost),
-          .other = of(Activity::kOther) + of(Activity::kIdle)};
+          .other = of(Activity::kOther) + (pipelined ? Seconds(0.0) : idle)};
 }
 
 }  // namespace shardsim

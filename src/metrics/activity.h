@@ -47,7 +47,7 @@ using ActivityTimes = std::array<std::int64_t, kActivities>;
 
 [[nodiscard]] Seconds from_picoseconds(std::int64_t picoseconds);
 
-/// The same times under the names of the summary; idle time counts as other.
-[[nodiscard]] TimeBreakdown to_breakdown(const ActivityTimes& times);
+/// The same times under the names of the summary. Idle time is a bubble of a pipeline, else other.
+[[nodiscard]] TimeBreakdown to_breakdown(const ActivityTimes& times, bool pipelined);
 
 }  // namespace shardsim

@@ -152,7 +152,7 @@ Summary summarize(SummaryInputs inputs) {
   add_classes(inputs, ends, summary);
   const auto last = static_cast<std::uint32_t>(std::max_element(ends.begin(), ends.end()) - ends.begin());
   const auto exposure = expose(inputs.program, inputs.tasks, inputs.timeline, last);
-  summary.time = to_breakdown(exposure.times);
+  summary.time = to_breakdown(exposure.times, inputs.program.classes.size() > 1);
   summary.communication = communication_table(inputs, exposure, last);
   const auto path = critical_path(inputs.program, inputs.tasks, inputs.timeline);
   summary.advice = advise(inputs, summary, exposure, path, last);

@@ -5,19 +5,12 @@
 #include "base/check.h"
 
 namespace shardsim {
-namespace {
-
-bool is_megatron(SoftwareStack stack) {
-  return stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
-}
-
-}  // namespace
-
 GraphWriter::GraphWriter(const ModelConfig& config, const GraphOptions& options)
     : config_(config),
       options_(options),
       element_(dtype_bytes(options.compute_storage())),
-      fuses_(options.stack == SoftwareStack::kTorchCompile || is_megatron(options.stack)) {
+      fuses_(options.stack == SoftwareStack::kTorchCompile || options.stack == SoftwareStack::kMegatron ||
+             options.stack == SoftwareStack::kMegatronLegacy) {
   graph_.config = config;
   const auto blocks = static_cast<std::size_t>(config.layers + config.decoder_layers);
   graph_.modules.reserve(blocks * 14 + 16);
@@ -84,14 +77,21 @@ ParameterIndex GraphWriter::parameter(ModuleIndex owner, std::string_view name,
 }
 
 Linear GraphWriter::linear(ModuleIndex parent, std::string_view name, std::int64_t in, std::int64_t out,
-                           bool bias) {
+                           bool bias, LinearSplit split) {
   Linear layer;
+  const auto tp = options_.share.tp;
   layer.module = path(parent, name, config_.transposed_linear ? "Conv1D" : "Linear");
-  layer.in = in;
-  layer.out = out;
-  layer.weight = parameter(layer.module, "weight",
-                           config_.transposed_linear ? std::vector{in, out} : std::vector{out, in});
-  if (bias) layer.bias = parameter(layer.module, "bias", {out});
+  layer.in = split == LinearSplit::kRow ? in / tp : in;
+  layer.out = split == LinearSplit::kColumn ? out / tp : out;
+  layer.split = split;
+  layer.weight = parameter(
+      layer.module, "weight",
+      config_.transposed_linear ? std::vector{layer.in, layer.out} : std::vector{layer.out, layer.in});
+  graph_.parameters[layer.weight].replicated = split == LinearSplit::kNone;
+  if (bias) {
+    layer.bias = parameter(layer.module, "bias", {layer.out});
+    graph_.parameters[layer.bias].replicated = split != LinearSplit::kColumn;
+  }
   return layer;
 }
 
@@ -127,10 +127,128 @@ MemoryShape GraphWriter::memory(MemoryKernel kind, std::int64_t read, std::int64
   return {kind, Bytes(read), Bytes(written), launches};
 }
 
+CommunicationShape GraphWriter::tensor_parallel(CollectiveOp op, std::int64_t full_bytes,
+                                                bool overlaps) const {
+  const auto part = full_bytes / options_.share.tp;
+  CommunicationShape shape{
+      op, ParallelAxis::kTensor, Bytes(full_bytes), Bytes(full_bytes), options_.compute_storage(), overlaps};
+  if (op == CollectiveOp::kAllGather) shape.input = Bytes(part);
+  if (op == CollectiveOp::kReduceScatter) shape.output = Bytes(part);
+  if (op == CollectiveOp::kRingShift) shape.input = shape.output = Bytes(part);
+  return shape;
+}
+
+TensorIndex GraphWriter::communicate(ModuleIndex at, OpKind kind, std::string_view label, TensorIndex x,
+                                     std::int64_t numel, CommunicationShape forward,
+                                     std::optional<CommunicationShape> backward) {
+  const auto y = activation(label, numel);
+  Op op;
+  op.kind = kind;
+  op.label = label;
+  op.module = at;
+  op.inputs = {x};
+  op.outputs = {y};
+  op.forward = {forward};
+  if (backward) op.backward = {{*backward, false}};
+  add(std::move(op));
+  return y;
+}
+
+TensorIndex GraphWriter::gather_sequence(ModuleIndex at, TensorIndex x, std::int64_t tokens,
+                                         std::int64_t width) {
+  if (!cuts_sequence() || is_megatron()) return x;
+  const auto bytes = element_ * tokens * width;
+  return communicate(at, OpKind::kGather, "sequence_gather", x, tokens * width,
+                     tensor_parallel(CollectiveOp::kAllGather, bytes),
+                     tensor_parallel(CollectiveOp::kReduceScatter, bytes));
+}
+
+TensorIndex GraphWriter::gather_logits(ModuleIndex at, TensorIndex logits, std::int64_t numel) {
+  const auto y = tensor("gathered_logits", numel, options_.compute_storage(), true, true);
+  Op op;
+  op.kind = OpKind::kGather;
+  op.label = "logits_gather";
+  op.module = at;
+  op.inputs = {logits};
+  op.outputs = {y};
+  op.forward = {tensor_parallel(CollectiveOp::kAllGather, element_ * numel)};
+  const auto part = element_ * numel / options_.share.tp;
+  op.backward = {{memory(MemoryKernel::kCopy, part, part), false}};
+  add(std::move(op));
+  return y;
+}
+
+/// Forward and backward products of a linear layer, with the collectives that tensor parallelism puts around
+/// them (Megatron-LM core 0.20.0 tensor_parallel/layers.py: LinearWithGradAccumulationAndAsyncCommunication).
+void GraphWriter::add_matmul_steps(const Linear& layer, std::int64_t tokens, Dtype dtype, Op& op) const {
+  const auto storage = options_.compute_storage();
+  const auto in_bytes = element_ * tokens * layer.in;
+  const auto out_bytes = element_ * tokens * layer.out;
+  const bool cut = options_.share.tp > 1 && layer.split != LinearSplit::kNone;
+  const bool gathers = cut && layer.split == LinearSplit::kColumn && cuts_sequence() && is_megatron();
+  const bool scatters = cut && layer.split == LinearSplit::kRow && cuts_sequence();
+  const bool reduces = cut && layer.split == LinearSplit::kRow && !cuts_sequence();
+  const bool reduces_gradient = cut && layer.split == LinearSplit::kColumn && !cuts_sequence() &&
+                                !(layer.shares_input && !is_megatron());
+  const auto pieces = options_.overlaps_tensor_parallel ? options_.share.tp : 1;
+  const auto matmul = [&](std::int64_t m, std::int64_t n, std::int64_t k, Dtype output, MatmulLayout layout) {
+    return MatmulShape{1, m, n, k, dtype, output, layout, false};
+  };
+  // Decomposed overlap: while one piece of the tokens is multiplied, the next travels around the ring
+  // (Transformer Engine's user buffers; PyTorch's asynchronous tensor parallelism).
+  const auto decomposed = [&](std::int64_t bytes, const MatmulShape& whole, auto&& emit) {
+    auto piece = whole;
+    piece.m = ceil_div(whole.m, pieces);
+    for (std::int64_t i = 0; i < pieces; ++i) {
+      if (i + 1 < pieces) emit(OpStep(tensor_parallel(CollectiveOp::kRingShift, bytes, true)));
+      emit(OpStep(piece));
+      if (i + 1 < pieces) emit(OpStep(CommunicationWait{}));
+    }
+  };
+  const auto forward = [&](OpStep step) { op.forward.push_back(std::move(step)); };
+  const auto product = matmul(tokens, layer.out, layer.in, storage, MatmulLayout::kForward);
+  if ((gathers || scatters) && pieces > 1) {
+    decomposed(gathers ? in_bytes : out_bytes, product, forward);
+  } else {
+    if (gathers) forward(tensor_parallel(CollectiveOp::kAllGather, in_bytes));
+    forward(product);
+    if (scatters) forward(tensor_parallel(CollectiveOp::kReduceScatter, out_bytes));
+  }
+  if (reduces) forward(tensor_parallel(CollectiveOp::kAllReduce, out_bytes));
+
+  const auto backward = [&](OpStep step) { op.backward.push_back({std::move(step), false}); };
+  const auto weight = [&](OpStep step) { op.backward.push_back({std::move(step), true}); };
+  const auto data_gradient = matmul(tokens, layer.in, layer.out, storage, MatmulLayout::kDataGradient);
+  if (scatters && pieces > 1) {
+    decomposed(out_bytes, data_gradient, backward);
+  } else {
+    if (scatters) backward(tensor_parallel(CollectiveOp::kAllGather, out_bytes));
+    if (gathers) backward(tensor_parallel(CollectiveOp::kAllGather, in_bytes, true));
+    backward(data_gradient);
+    if (gathers) backward(CommunicationWait{});
+  }
+  if (gathers) backward(tensor_parallel(CollectiveOp::kReduceScatter, in_bytes, true));
+  if (reduces_gradient) backward(tensor_parallel(CollectiveOp::kAllReduce, in_bytes, is_megatron()));
+  weight(MatmulShape{1, layer.out, layer.in, tokens, dtype, options_.weight_gradient,
+                     MatmulLayout::kWeightGradient, false});
+  if (gathers || (reduces_gradient && is_megatron())) weight(CommunicationWait{});
+  // The whole tensor beside the part that is kept: gathered inputs, sums before they are scattered.
+  if (gathers) {
+    op.forward_workspace += Bytes(in_bytes);
+    op.backward_workspace += Bytes(2 * in_bytes);
+  }
+  if (scatters) {
+    op.forward_workspace += Bytes(out_bytes);
+    op.backward_workspace += Bytes(out_bytes);
+  }
+}
+
 TensorIndex GraphWriter::apply(const Linear& layer, TensorIndex x, std::int64_t tokens,
                                std::string_view label, bool logits) {
   const auto storage = options_.compute_storage();
-  const auto y = tensor(label, tokens * layer.out, storage, true, logits);
+  const bool scattered = layer.split == LinearSplit::kRow && cuts_sequence();
+  const auto rows = scattered ? tokens / options_.share.tp : tokens;
+  const auto y = tensor(label, rows * layer.out, storage, true, logits);
   Op op;
   op.kind = OpKind::kMatmul;
   op.label = label;
@@ -147,20 +265,20 @@ TensorIndex GraphWriter::apply(const Linear& layer, TensorIndex x, std::int64_t 
     const std::int32_t passes = fuses_ ? 1 : 2;
     return memory(MemoryKernel::kCast, passes * element_ * numel, dtype_bytes(dtype, numel), passes);
   };
-  if (quantizes) op.forward = {quantize(tokens * layer.in), quantize(layer.in * layer.out)};
-  op.forward.emplace_back(
-      MatmulShape{1, tokens, layer.out, layer.in, dtype, storage, MatmulLayout::kForward, false});
-  if (quantizes) op.backward = {{quantize(tokens * layer.out), false}, {quantize(tokens * layer.in), false}};
-  op.backward.push_back(
-      {MatmulShape{1, tokens, layer.in, layer.out, dtype, storage, MatmulLayout::kDataGradient, false},
-       false});
-  op.backward.push_back({MatmulShape{1, layer.out, layer.in, tokens, dtype, options_.weight_gradient,
-                                     MatmulLayout::kWeightGradient, false},
-                         true});
+  if (quantizes) {
+    op.forward = {quantize(tokens * layer.in), quantize(layer.in * layer.out)};
+    op.backward = {{quantize(tokens * layer.out), false}, {quantize(tokens * layer.in), false}};
+  }
+  add_matmul_steps(layer, tokens, dtype, op);
+  if (quantizes && is_megatron()) {
+    // Transformer Engine keeps the quantised operand (row- and column-wise) instead of the input.
+    const auto part = cuts_sequence() && layer.split == LinearSplit::kColumn ? options_.share.tp : 1;
+    op.saved = {tensor("quantized_input", tokens * layer.in / part, dtype, false)};
+  }
   if (layer.bias != kNoIndex) {
     op.parameters.push_back(layer.bias);
     op.backward.push_back(
-        {memory(MemoryKernel::kReduction, element_ * tokens * layer.out, element_ * layer.out), true});
+        {memory(MemoryKernel::kReduction, element_ * rows * layer.out, element_ * layer.out), true});
   }
   add(std::move(op));
   return y;
@@ -242,6 +360,25 @@ TensorIndex GraphWriter::embedding(ModuleIndex at, ParameterIndex table, TensorI
   op.backward = {
       {memory(MemoryKernel::kEmbedding, 2 * element_ * numel, element_ * (numel + rows * width), 2), true}};
   add(std::move(op));
+  return y;
+}
+
+TensorIndex GraphWriter::vocabulary_embedding(ModuleIndex at, ParameterIndex table, TensorIndex ids,
+                                              std::int64_t tokens, std::int64_t rows, std::int64_t width) {
+  const auto y = embedding(at, table, ids, cuts_sequence() ? tokens / options_.share.tp : tokens, rows, width,
+                           "embedding");
+  if (options_.share.tp == 1) return y;
+  auto& op = graph_.ops[num_vertices(graph_.ops) - 1];
+  const auto bytes = element_ * tokens * width;
+  const auto whole = memory(MemoryKernel::kEmbedding, bytes, bytes);
+  const auto gradient = memory(MemoryKernel::kEmbedding, 2 * bytes, bytes + element_ * rows * width, 2);
+  if (cuts_sequence()) {
+    op.forward = {whole, tensor_parallel(CollectiveOp::kReduceScatter, bytes)};
+    op.backward = {{tensor_parallel(CollectiveOp::kAllGather, bytes), false}, {gradient, true}};
+    op.forward_workspace = op.backward_workspace = Bytes(bytes);
+  } else {
+    op.forward = {whole, tensor_parallel(CollectiveOp::kAllReduce, bytes)};
+  }
   return y;
 }
 
@@ -357,7 +494,7 @@ TensorIndex GraphWriter::unfused_attention(ModuleIndex at, const AttentionCall& 
   softmax.outputs = {probabilities};
   softmax.saved = {probabilities};
   // Megatron fuses scale, mask and softmax; eager scales, masks and normalises in turn.
-  const std::int32_t passes = is_megatron(options_.stack) ? 1 : 3;
+  const std::int32_t passes = is_megatron() ? 1 : 3;
   softmax.forward = {
       memory(MemoryKernel::kSoftmax, passes * element_ * pairs, passes * element_ * pairs, passes)};
   softmax.backward = {
@@ -411,13 +548,108 @@ TensorIndex GraphWriter::attention(ModuleIndex at, const AttentionCall& call, Te
   op.inputs = {q, k, v};
   op.outputs = {out};
   op.saved = {q, k, v, out, logsumexp};
-  op.forward = {shape};
-  shape.backward = true;
-  op.backward = {{shape, false}};
   // FlashAttention-2's backward accumulates dq in fp32 and keeps a row sum per head.
   op.backward_workspace = Bytes(4 * q_tokens * call.heads * (call.head_dim + 1));
+  if (options_.share.cp > 1) {
+    context_parallel_steps(call, shape, op);
+  } else {
+    op.forward = {shape};
+    shape.backward = true;
+    op.backward = {{shape, false}};
+  }
   add(std::move(op));
   return out;
+}
+
+void GraphWriter::context_parallel_steps(const AttentionCall& call, const AttentionShape& shape,
+                                         Op& op) const {
+  const auto cp = options_.share.cp;
+  const auto method = options_.share.context;
+  const auto kv_width = call.kv_heads * (call.head_dim + call.v_head_dim);
+  const auto q_width = call.heads * (call.head_dim + call.v_head_dim);
+  const auto part = element_ * call.batch * call.q_length * kv_width;  // keys and values of a rank's tokens
+  const auto whole = shape;
+  const auto communicate = [&](CollectiveOp kind, std::int64_t input, std::int64_t output) {
+    return CommunicationShape{kind,          ParallelAxis::kContext,     Bytes(input),
+                              Bytes(output), options_.compute_storage(), false};
+  };
+  if (method == ContextMethod::kRing) {
+    ring_attention_steps(call, shape, op);
+    return;
+  }
+  auto backward = whole;
+  backward.backward = true;
+  if (method == ContextMethod::kAllGather) {
+    const auto gather = communicate(CollectiveOp::kAllGather, part, cp * part);
+    op.forward = {gather, whole};
+    op.backward = {{gather, false},
+                   {backward, false},
+                   {communicate(CollectiveOp::kReduceScatter, cp * part, part), false}};
+    op.forward_workspace += Bytes(cp * part);
+    op.backward_workspace += Bytes(2 * cp * part);
+    return;
+  }
+  // Ulysses (arXiv 2309.14509): heads are exchanged for tokens before the kernel and back after it.
+  auto exchanged = whole;
+  exchanged.heads = call.heads / cp;
+  exchanged.kv_heads = std::max<std::int64_t>(1, call.kv_heads / cp);
+  exchanged.q_length = exchanged.kv_length = call.kv_length;
+  const auto q_bytes = element_ * call.batch * call.q_length * call.heads * call.head_dim;
+  const auto out_bytes = element_ * call.batch * call.q_length * call.heads * call.v_head_dim;
+  const auto inputs = communicate(CollectiveOp::kAllToAll, q_bytes + part, q_bytes + part);
+  const auto output = communicate(CollectiveOp::kAllToAll, out_bytes, out_bytes);
+  op.forward = {inputs, exchanged, output};
+  exchanged.backward = true;
+  op.backward = {{output, false}, {exchanged, false}, {inputs, false}};
+  op.forward_workspace += Bytes(element_ * call.batch * call.q_length * q_width + part);
+  op.backward_workspace += Bytes(element_ * call.batch * call.q_length * q_width + part);
+}
+
+/// Keys and values travel around the ring while attention to the previous part runs. Causal masks are
+/// balanced by two chunks a rank: all steps but the first do half the work of a full square
+/// (TransformerEngine 2.20.0.dev0 attention/dot_product_attention/context_parallel.py).
+void GraphWriter::ring_attention_steps(const AttentionCall& call, const AttentionShape& shape, Op& op) const {
+  const auto cp = options_.share.cp;
+  const auto kv_bytes =
+      element_ * call.batch * call.q_length * call.kv_heads * (call.head_dim + call.v_head_dim);
+  const auto shift = [&](std::int64_t bytes) {
+    return CommunicationShape{CollectiveOp::kRingShift,
+                              ParallelAxis::kContext,
+                              Bytes(bytes),
+                              Bytes(bytes),
+                              options_.compute_storage(),
+                              true};
+  };
+  auto own = shape;
+  own.kv_length = call.q_length;
+  auto other = own;
+  if (call.causal) {
+    other.causal = false;
+    other.kv_length = call.q_length / 2;
+  }
+  for (std::int64_t step = 0; step < cp; ++step) {
+    if (step + 1 < cp) op.forward.emplace_back(shift(kv_bytes));
+    op.forward.emplace_back(step == 0 ? own : other);
+    if (step + 1 < cp) op.forward.emplace_back(CommunicationWait{});
+  }
+  own.backward = other.backward = true;
+  for (std::int64_t step = 0; step < cp; ++step) {
+    const bool ends = step == 0 || step + 1 == cp;  // keys and values only, then their gradients only
+    op.backward.push_back({shift(ends ? kv_bytes : 2 * kv_bytes), false});
+    op.backward.push_back({step + 1 == cp ? own : other, false});
+    op.backward.push_back({CommunicationWait{}, false});
+  }
+  op.forward_workspace += Bytes((cp - 1) * kv_bytes);  // the list of parts lives until the function returns
+  op.backward_workspace += Bytes(4 * kv_bytes);
+}
+
+/// Vocabulary-parallel loss: maxima, target logits and sums of every token's row are combined
+/// (Megatron-LM core 0.20.0 tensor_parallel/cross_entropy.py).
+std::vector<OpStep> GraphWriter::loss_all_reduces(std::int64_t tokens) const {
+  if (options_.share.tp == 1 || !options_.share.loss_parallel) return {};
+  const Bytes size(4 * tokens);
+  return std::vector<OpStep>(3, CommunicationShape{CollectiveOp::kAllReduce, ParallelAxis::kTensor, size,
+                                                   size, Dtype::kFp32, false});
 }
 
 TensorIndex GraphWriter::upcast_logits(TensorIndex logits, std::int64_t numel) {
@@ -435,7 +667,9 @@ TensorIndex GraphWriter::upcast_logits(TensorIndex logits, std::int64_t numel) {
 
 void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab) {
   const auto numel = tokens * vocab;
-  const auto upcast = upcast_logits(logits, numel);
+  const bool fused = options_.fused_cross_entropy;  // reads the logits as they are, in one kernel
+  const auto upcast = fused ? logits : upcast_logits(logits, numel);
+  const auto bytes = fused ? element_ : 4;
   const auto labels = tensor("labels", tokens, Dtype::kInt64, false);
   const auto mask = tensor("target_mask", tokens, Dtype::kBool, false);
   const auto loss = tensor("loss", tokens, Dtype::kFp32);
@@ -446,13 +680,15 @@ void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens
   op.outputs = {loss};
   op.saved = {upcast, labels, mask};  // the fp32 logits become the softmax in place, and later the gradient
   op.inplace_gradient = true;
-  op.forward = {memory(MemoryKernel::kSoftmax, 16 * numel, 12 * numel, 5)};
-  op.backward = {{memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel, 2), false}};
+  op.forward = {fused ? memory(MemoryKernel::kSoftmax, 2 * bytes * numel, bytes * numel, 2)
+                      : memory(MemoryKernel::kSoftmax, 16 * numel, 12 * numel, 5)};
+  for (auto& step : loss_all_reduces(tokens)) op.forward.push_back(std::move(step));
+  op.backward = {{memory(MemoryKernel::kSoftmax, bytes * numel, bytes * numel, fused ? 1 : 2), false}};
   add(std::move(op));
 }
 
 void GraphWriter::cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab) {
-  if (is_megatron(options_.stack)) {
+  if (is_megatron()) {
     megatron_cross_entropy(logits, tokens, vocab);
     return;
   }
@@ -470,6 +706,7 @@ void GraphWriter::cross_entropy(TensorIndex logits, std::int64_t tokens, std::in
   softmax.outputs = {log_softmax};
   softmax.saved = {log_softmax};
   softmax.forward = {memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel)};
+  for (auto& step : loss_all_reduces(tokens)) softmax.forward.push_back(std::move(step));
   softmax.backward = {{memory(MemoryKernel::kSoftmax, 8 * numel, 4 * numel), false}};
   add(std::move(softmax));
   const auto loss = tensor("loss", 1, Dtype::kFp32);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,13 +11,20 @@
 
 namespace shardsim {
 
-/// A linear layer's module and parameters. The weight may belong to another module (tied).
+/// How tensor parallelism cuts a linear layer (arXiv 1909.08053, section 3).
+enum class LinearSplit : std::uint8_t { kNone, kColumn, kRow };
+
+/// A linear layer's module and parameters; sizes are of this rank's part. The weight may belong to another
+/// module (tied).
 struct Linear {
   ModuleIndex module = 0;
   ParameterIndex weight = kNoIndex;
   ParameterIndex bias = kNoIndex;
   std::int64_t in = 0;
   std::int64_t out = 0;
+  LinearSplit split = LinearSplit::kNone;
+  /// A column-parallel layer before it reads the same input and reduces the gradient of both.
+  bool shares_input = false;
 };
 
 struct Norm {
@@ -55,7 +63,9 @@ class GraphWriter {
   void mark_block(ModuleIndex module) { graph_.modules[module].is_block = true; }
   ParameterIndex parameter(ModuleIndex owner, std::string_view name, std::vector<std::int64_t> shape,
                            bool expert = false);
-  Linear linear(ModuleIndex parent, std::string_view name, std::int64_t in, std::int64_t out, bool bias);
+  /// `in` and `out` are of the whole layer.
+  Linear linear(ModuleIndex parent, std::string_view name, std::int64_t in, std::int64_t out, bool bias,
+                LinearSplit split = LinearSplit::kNone);
   Norm norm(ModuleIndex parent, std::string_view name, NormKind kind, std::int64_t width);
 
   TensorIndex tensor(std::string_view name, std::int64_t numel, Dtype dtype, bool differentiable = true,
@@ -65,6 +75,17 @@ class GraphWriter {
   }
   void add(Op op);
 
+  /// Input of column-parallel layers under sequence parallelism: DTensor gathers it once, before the layers
+  /// that share it; Megatron's layers gather it themselves.
+  TensorIndex gather_sequence(ModuleIndex at, TensorIndex x, std::int64_t tokens, std::int64_t width);
+  /// An op that is one collective; `backward` absent: the gradient needs none.
+  TensorIndex communicate(ModuleIndex at, OpKind kind, std::string_view label, TensorIndex x,
+                          std::int64_t numel, CommunicationShape forward,
+                          std::optional<CommunicationShape> backward);
+
+  /// All columns of the logits on every tensor-parallel rank.
+  TensorIndex gather_logits(ModuleIndex at, TensorIndex logits, std::int64_t numel);
+
   /// Ops on `tokens` rows.
   TensorIndex apply(const Linear& layer, TensorIndex x, std::int64_t tokens, std::string_view label,
                     bool logits = false);
@@ -72,6 +93,9 @@ class GraphWriter {
   TensorIndex residual(ModuleIndex at, TensorIndex a, TensorIndex b, std::int64_t numel);
   TensorIndex embedding(ModuleIndex at, ParameterIndex table, TensorIndex ids, std::int64_t tokens,
                         std::int64_t rows, std::int64_t width, std::string_view label);
+  /// The table of token embeddings, cut by vocabulary rows over the tensor-parallel ranks.
+  TensorIndex vocabulary_embedding(ModuleIndex at, ParameterIndex table, TensorIndex ids, std::int64_t tokens,
+                                   std::int64_t rows, std::int64_t width);
   /// Adds a table of learned positions (broadcast over the batch) to x.
   TensorIndex add_positions(ModuleIndex at, ParameterIndex table, TensorIndex x, std::int64_t tokens,
                             std::int64_t width);
@@ -93,6 +117,13 @@ class GraphWriter {
                                    std::int32_t launches = 1) const;
   [[nodiscard]] std::int64_t element() const { return element_; }
   [[nodiscard]] bool fuses() const { return fuses_; }
+  [[nodiscard]] bool is_megatron() const {
+    return options_.stack == SoftwareStack::kMegatron || options_.stack == SoftwareStack::kMegatronLegacy;
+  }
+  /// Norms, dropouts and residuals see 1/tp of the tokens.
+  [[nodiscard]] bool cuts_sequence() const {
+    return options_.share.tp > 1 && options_.share.sequence_parallel;
+  }
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const GraphOptions& options() const { return options_; }
   ModelGraph& graph() { return graph_; }
@@ -107,7 +138,14 @@ class GraphWriter {
  private:
   TensorIndex unfused_attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
                                 TensorIndex v);
+  /// The kernels of attention over a sequence that context parallelism cuts.
+  void context_parallel_steps(const AttentionCall& call, const AttentionShape& shape, Op& op) const;
+  void ring_attention_steps(const AttentionCall& call, const AttentionShape& shape, Op& op) const;
   TensorIndex upcast_logits(TensorIndex logits, std::int64_t numel);
+  void add_matmul_steps(const Linear& layer, std::int64_t tokens, Dtype dtype, Op& op) const;
+  [[nodiscard]] CommunicationShape tensor_parallel(CollectiveOp op, std::int64_t full_bytes,
+                                                   bool overlaps = false) const;
+  [[nodiscard]] std::vector<OpStep> loss_all_reduces(std::int64_t tokens) const;
   void megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab);
 
   ModelConfig config_;

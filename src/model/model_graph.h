@@ -2,11 +2,14 @@
 
 #include <boost/graph/adjacency_list.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/kernel.h"
+#include "base/parallel.h"
 #include "base/software.h"
 #include "model/model_config.h"
 
@@ -24,6 +27,9 @@ struct Parameter {
   std::vector<std::int64_t> shape;
   ModuleIndex module = kNoIndex;  ///< owner
   bool expert = false;            ///< one of a mixture's routed experts
+  /// Every tensor-parallel rank holds all of it.
+  bool replicated = true;
+  bool embedding = false;  ///< the table of token embeddings, or a head that is tied to it
   [[nodiscard]] std::int64_t numel() const;
 };
 
@@ -67,12 +73,17 @@ enum class OpKind : std::uint8_t {
   kGroupedMatmul,
   kConvolution,
   kScan,
-  kElementwise
+  kElementwise,
+  kGather  ///< only collectives
 };
 
-/// A kernel of the backward pass and what it produces.
-struct BackwardKernel {
-  KernelShape shape;
+/// What an op launches, in order: kernels, and collectives of the layout.
+using OpStep = std::variant<MatmulShape, AttentionShape, MemoryShape, CommunicationShape, CommunicationWait,
+                            HostSynchronization>;
+
+/// A step of the backward pass and what it works for.
+struct BackwardStep {
+  OpStep shape;
   bool weight_gradient = false;  ///< else gradients of inputs
 };
 
@@ -87,9 +98,9 @@ struct Op {
   std::vector<TensorIndex>
       saved;  ///< what autograd keeps until this op's backward; inputs, outputs or private tensors
   std::vector<ParameterIndex> parameters;  ///< read by it; each gets a gradient from it
-  std::vector<KernelShape> forward;
-  std::vector<BackwardKernel> backward;
-  Bytes forward_workspace;  ///< scratch that lives only while the op is issued
+  std::vector<OpStep> forward;
+  std::vector<BackwardStep> backward;  ///< those of weight gradients last
+  Bytes forward_workspace;             ///< scratch that lives only while the op is issued
   Bytes backward_workspace;
   bool gradient_passthrough =
       false;  ///< backward hands its incoming gradient to every input: no kernel, no copy
@@ -101,7 +112,7 @@ struct Op {
 /// consumer.
 using OpGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Op, TensorIndex>;
 
-/// One training step's computation of one micro-batch on one unsharded replica.
+/// One training step's computation of one micro-batch: of the whole model, or of one rank's share of it.
 struct ModelGraph {
   ModelConfig config;
   std::vector<Module> modules;
@@ -109,10 +120,33 @@ struct ModelGraph {
   std::vector<Tensor> tensors;
   OpGraph ops;
   std::int64_t tokens = 0;  ///< of one micro-batch: the denominator of tokens/s
+  /// What the pipeline stage gets from the stage before and hands to the next; absent at the ends.
+  std::optional<TensorIndex> stage_input;
+  std::optional<TensorIndex> stage_output;
 
   [[nodiscard]] std::int64_t parameter_count() const;
   /// Parameters one token uses: all but the experts it is not routed to.
   std::int64_t active_parameters = 0;
+};
+
+/// Which part of the model a rank computes. Layers are cut as Megatron-LM cuts them (arXiv 1909.08053 and
+/// 2205.05198): column-parallel projections in, row-parallel projections out, vocabulary-parallel embedding
+/// and head.
+struct RankShare {
+  std::int64_t tp = 1;
+  bool sequence_parallel = false;  ///< norms, dropouts and residuals on 1/tp of the tokens
+  bool loss_parallel = true;       ///< the loss reads 1/tp of the vocabulary
+  std::int64_t cp = 1;             ///< the sequence is cut into this many parts
+  ContextMethod context = ContextMethod::kRing;
+  std::int64_t ep = 1;   ///< experts are spread over this many ranks
+  std::int64_t etp = 1;  ///< each expert is cut into this many parts
+  ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
+  std::optional<double> capacity_factor;  ///< absent: no token is dropped
+  /// Layers of the pipeline stage (or virtual stage); absent end: all.
+  std::int64_t first_layer = 0;
+  std::optional<std::int64_t> end_layer;
+  bool embedding = true;  ///< the stage looks tokens up
+  bool head = true;       ///< the stage ends with the final norm, the head and the loss
 };
 
 /// What the graph depends on beside the model.
@@ -126,12 +160,20 @@ struct GraphOptions {
   AttentionImplementation attention = AttentionImplementation::kSdpa;
   bool fused_cross_entropy = false;
   TorchVersion torch;
+  /// Megatron pads the vocabulary; counts of parameters leave the padding out.
+  bool pads_vocabulary = false;
+  RankShare share;
+  /// Collectives of tensor parallelism are cut into pieces that overlap with the matmuls around them.
+  bool overlaps_tensor_parallel = false;
   /// Dtype in which activations are kept: fp8 and fp4 recipes quantise operands on the way into a matmul
   /// only.
   [[nodiscard]] Dtype compute_storage() const {
     return compute == Dtype::kFp8 || compute == Dtype::kFp4 ? Dtype::kBf16 : compute;
   }
 };
+
+/// Arithmetic of a step; collectives count none.
+[[nodiscard]] Flops step_flops(const OpStep& step);
 
 /// Builds the graph of any supported family. Requires a config that the reader has accepted.
 [[nodiscard]] ModelGraph build_model_graph(const ModelConfig& config, const GraphOptions& options);

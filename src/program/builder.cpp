@@ -99,6 +99,10 @@ StreamIndex ProgramTables::stream(std::string_view name, std::int32_t priority) 
   return static_cast<StreamIndex>(program_->streams.size() - 1);
 }
 
+GroupIndex ProgramTables::group(const std::string& name) {
+  return groups_.try_emplace(name, static_cast<GroupIndex>(groups_.size())).first->second;
+}
+
 ProgramBuilder::ProgramBuilder(ProgramTables& tables, RankClass& rank_class)
     : tables_(&tables), class_(&rank_class), scope_(tables.scope(Scope{})) {}
 
@@ -119,8 +123,10 @@ StreamIndex ProgramBuilder::stream(std::string_view name, std::int32_t priority)
 }
 
 GroupIndex ProgramBuilder::add_group(ProcessGroup group) {
-  class_->groups.push_back(std::move(group));
-  return static_cast<GroupIndex>(class_->groups.size() - 1);
+  const auto index = tables_->group(group.name);
+  if (index >= class_->groups.size()) class_->groups.resize(index + 1);
+  if (class_->groups[index].ranks.empty()) class_->groups[index] = std::move(group);
+  return index;
 }
 
 void ProgramBuilder::append(Verb verb, StreamIndex stream, std::uint32_t argument) {

@@ -17,10 +17,13 @@ class ProgramTables {
   [[nodiscard]] ScopeIndex scope(const Scope& scope);
   [[nodiscard]] const Scope& scope_at(ScopeIndex index) const { return program_->scopes[index]; }
   [[nodiscard]] StreamIndex stream(std::string_view name, std::int32_t priority = 0);
+  /// Groups of one name have one index in every class.
+  [[nodiscard]] GroupIndex group(const std::string& name);
 
  private:
   Program* program_;
   std::unordered_map<std::string, std::uint32_t> names_;
+  std::unordered_map<std::string, GroupIndex> groups_;
   std::unordered_multimap<std::size_t, WorkIndex> works_;
   std::unordered_map<std::uint64_t, ScopeIndex> scopes_;
 };
@@ -39,6 +42,7 @@ class ProgramBuilder {
   [[nodiscard]] ScopeIndex enter_module(std::string_view module);
 
   [[nodiscard]] StreamIndex stream(std::string_view name, std::int32_t priority = 0);
+  /// A group is added once for each name; a class without it holds an empty group at its index.
   GroupIndex add_group(ProcessGroup group);
 
   void launch(StreamIndex stream, const KernelShape& shape);

@@ -6,7 +6,11 @@ namespace shardsim {
 
 std::int64_t first_member(const ProcessGroup& group, std::int64_t rank) {
   std::int64_t first = rank;
-  for (const auto& axis : group.axes) first -= rank / axis.stride % axis.size * axis.stride;
+  for (const auto& axis : group.axes) {
+    const auto coordinate = rank / axis.stride % axis.extent;
+    const auto from_origin = (coordinate - axis.origin + axis.extent) % axis.extent;
+    first += ((axis.origin + from_origin / axis.size * axis.size) % axis.extent - coordinate) * axis.stride;
+  }
   return first;
 }
 
@@ -28,6 +32,8 @@ std::string_view collective_name(CollectiveOp op) {
       return "send";
     case CollectiveOp::kRecv:
       return "recv";
+    case CollectiveOp::kRingShift:
+      return "send_recv";
   }
   unreachable("collective_name");
 }

@@ -79,10 +79,13 @@ struct Stream {
   std::int32_t priority = 0;  ///< CUDA stream priority; lower is more urgent
 };
 
-/// Members of a group differ by multiples of `stride`, `size` of them along this axis of the mesh.
+/// Members of a group differ by multiples of `stride` along this axis of the mesh: groups of `size`
+/// consecutive coordinates, counted from `origin` around the axis of `extent` coordinates.
 struct GroupAxis {
   std::int64_t stride = 1;
   std::int64_t size = 1;
+  std::int64_t extent = 1;
+  std::int64_t origin = 0;
 };
 
 /// A process group as one rank sees it.
@@ -96,7 +99,7 @@ struct ProcessGroup {
   std::uint32_t communicator = 0;
 };
 
-/// Lowest member of the group of this kind that `rank` belongs to: tells sibling groups apart.
+/// First member of the group of this kind that `rank` belongs to: tells sibling groups apart.
 [[nodiscard]] std::int64_t first_member(const ProcessGroup& group, std::int64_t rank);
 
 /// The host program of all ranks that run the same instructions with the same shapes.
@@ -113,7 +116,7 @@ struct RankClass {
   std::size_t steady_step = 0;
   std::vector<Buffer> buffers;
   std::uint32_t events = 0;          ///< number of EventIndex values in use
-  std::vector<ProcessGroup> groups;  ///< indexed by CollectiveWork::group
+  std::vector<ProcessGroup> groups;  ///< indexed by CollectiveWork::group; without ranks: of other classes
 };
 
 /// THE WAIST: what must run, in which order, with which memory; shapes, no times.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -24,8 +24,34 @@ struct Rendezvous {
   WorkIndex work = 0;
 };
 
-/// Identifies a collective in the world: who takes part, and the how-manieth of that group it is.
-using RendezvousKey = std::tuple<std::string, std::int64_t, std::uint64_t>;
+/// Where the members of each group in the world meet: their collectives in the order of issue.
+class Meetings {
+ public:
+  /// Number of the group called `name` that has `first` as its first member.
+  std::uint32_t group(const std::string& name, std::int64_t first) {
+    const auto [found, added] =
+        numbers_.try_emplace({name, first}, static_cast<std::uint32_t>(collectives_.size()));
+    if (added) collectives_.emplace_back();
+    return found->second;
+  }
+  Rendezvous& at(std::uint32_t group, std::size_t sequence) {
+    auto& collectives = collectives_[group];
+    if (sequence >= collectives.size()) collectives.resize(sequence + 1);
+    return collectives[sequence];
+  }
+
+ private:
+  std::map<std::pair<std::string, std::int64_t>, std::uint32_t> numbers_;
+  std::vector<std::vector<Rendezvous>> collectives_;
+};
+
+/// Whether two members' instructions are one collective. The two ends of a message are.
+bool meets(const CollectiveWork& one, const CollectiveWork& other) {
+  const bool message = (one.op == CollectiveOp::kSend && other.op == CollectiveOp::kRecv) ||
+                       (one.op == CollectiveOp::kRecv && other.op == CollectiveOp::kSend);
+  const bool same = one.op == other.op && one.op != CollectiveOp::kSend && one.op != CollectiveOp::kRecv;
+  return (message || same) && one.input == other.input && one.output == other.output;
+}
 
 /// Dependencies in the order in which they were found; turned into CSR arrays at the end.
 class GraphBuilder {
@@ -60,19 +86,23 @@ class GraphBuilder {
 /// Walks one played rank's instructions and adds its tasks.
 class RankLinker {
  public:
-  RankLinker(const Program& program, std::uint32_t played, Granularity granularity, RankMode mode,
-             GraphBuilder& builder, std::map<RendezvousKey, Rendezvous>& rendezvous)
+  RankLinker(const Program& program, std::uint32_t played, Granularity granularity, GraphBuilder& builder,
+             Meetings& meetings)
       : program_(program),
         class_(program.classes[builder.graph().ranks[played].rank_class]),
         rank_(builder.graph().ranks[played].rank),
         played_(played),
         granularity_(granularity),
-        mode_(mode),
         builder_(builder),
-        rendezvous_(rendezvous),
+        meetings_(meetings),
         tails_(program.streams.size()),
         events_(class_.events),
-        issued_(class_.groups.size(), 0) {}
+        issued_(class_.groups.size(), 0) {
+    // The class knows the groups of its representative; ranks of one class sit alike in theirs.
+    for (const auto& group : class_.groups)
+      meeting_of_group_.push_back(
+          group.ranks.empty() ? kNoTask : meetings_.group(group.name, first_member(group, rank_)));
+  }
 
   void run();
 
@@ -89,14 +119,14 @@ class RankLinker {
   std::int64_t rank_;
   std::uint32_t played_;
   Granularity granularity_;
-  RankMode mode_;
   GraphBuilder& builder_;
-  std::map<RendezvousKey, Rendezvous>& rendezvous_;
+  Meetings& meetings_;
+  std::vector<std::uint32_t> meeting_of_group_;
   TaskIndex host_tail_ = kNoTask;
   std::vector<StreamTail> tails_;
   std::vector<std::vector<TaskIndex>> events_;
   std::map<std::uint32_t, TaskIndex> communicator_tail_;
-  std::vector<std::uint64_t> issued_;
+  std::vector<std::size_t> issued_;  ///< per group
 };
 
 bool is_memory_effect(Verb verb) {
@@ -174,23 +204,21 @@ void RankLinker::collective(std::uint32_t index) {
   const auto& group = class_.groups[work.group];
   const auto issued = host(index, 1);
   const auto sequence = issued_[work.group]++;
-  // Folded, the representatives of a group's classes meet by the group's name; unfolded, by its members, of
-  // which the class knows those around its representative: ranks of one class sit alike in their groups.
-  const std::int64_t place = mode_ == RankMode::kAll ? first_member(group, rank_) : 0;
-  auto& meeting = rendezvous_[{group.name, place, sequence}];
+  auto& meeting = meetings_.at(meeting_of_group_[work.group], sequence);
   if (meeting.task == kNoTask) {
     meeting.task = builder_.add({TaskKind::kCollective, played_, index, 1});
     meeting.work = instruction.argument;
   } else {
     builder_.graph().shared.push_back({meeting.task, played_, index});
-  }
-  if (meeting.work != instruction.argument) {
     const auto& other = std::get<CollectiveWork>(program_.works[meeting.work]);
-    fail_check(
-        "members issue the same collectives", __FILE__, __LINE__,
-        fmt::format("collective {} of group {}: rank {} issues {} of {} bytes, another member {} of {} bytes",
-                    sequence, group.name, rank_, collective_name(work.op), work.input.count(),
-                    collective_name(other.op), other.input.count()));
+    if (!meets(work, other)) {
+      fail_check(
+          "members issue the same collectives", __FILE__, __LINE__,
+          fmt::format(
+              "collective {} of group {}: rank {} issues {} of {} bytes, another member {} of {} bytes",
+              sequence, group.name, rank_, collective_name(work.op), work.input.count(),
+              collective_name(other.op), other.input.count()));
+    }
   }
   builder_.depend(meeting.task, issued);
   auto& communicator = communicator_tail_.try_emplace(group.communicator, kNoTask).first->second;
@@ -268,10 +296,10 @@ TaskGraph link(const Program& program, Granularity granularity, RankMode mode) {
   std::sort(ranks.begin(), ranks.end(),
             [](const PlayedRank& a, const PlayedRank& b) { return a.rank < b.rank; });
   builder.reserve(timed);
-  std::map<RendezvousKey, Rendezvous> rendezvous;
+  Meetings meetings;
   const auto played = static_cast<std::uint32_t>(ranks.size());
   for (std::uint32_t index = 0; index < played; ++index) {
-    RankLinker(program, index, granularity, mode, builder, rendezvous).run();
+    RankLinker(program, index, granularity, builder, meetings).run();
   }
   return builder.finish();
 }

@@ -6,20 +6,11 @@
 
 #include "base/dtype.h"
 #include "base/kernel.h"
+#include "base/parallel.h"
 #include "base/units.h"
 
 namespace shardsim {
 
-enum class CollectiveOp : std::uint8_t {
-  kAllGather,
-  kReduceScatter,
-  kAllReduce,
-  kAllToAll,
-  kBroadcast,
-  kReduce,
-  kSend,
-  kRecv
-};
 /// "all_gather", "reduce_scatter", ...: the spelling of `show program`.
 [[nodiscard]] std::string_view collective_name(CollectiveOp op);
 

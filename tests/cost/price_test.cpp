@@ -27,7 +27,7 @@ struct Sample {
     ProcessGroup group;
     group.name = "dp";
     group.ranks = rank_class.ranks;
-    group.axes = {{1, ranks}};
+    group.axes = {{1, ranks, ranks, 0}};
     const auto index = builder.add_group(group);
     builder.begin_first_step();
     builder.begin_steady_step();

@@ -125,7 +125,7 @@ TEST(ReplayMemory, EveryMemberOfACollectiveSeesItsEnd) {
   ProcessGroup group;
   group.name = "dp";
   group.ranks = {0, 1};
-  group.axes = {{1, 2}};
+  group.axes = {{1, 2, 2, 0}};
   const auto index = builder.add_group(group);
   builder.begin_first_step();
   builder.begin_steady_step();

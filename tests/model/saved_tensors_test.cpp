@@ -123,8 +123,8 @@ TEST(ModelGraph, ForwardMatmulsAreTwiceTheirParametersPerToken) {
   for (auto op = begin; op != end; ++op) {
     const auto& at = graph.ops[*op];
     if (at.kind != OpKind::kMatmul) continue;
-    for (const auto& kernel : at.forward) forward += kernel_flops(kernel).count();
-    for (const auto& kernel : at.backward) backward += kernel_flops(kernel.shape).count();
+    for (const auto& kernel : at.forward) forward += step_flops(kernel).count();
+    for (const auto& kernel : at.backward) backward += step_flops(kernel.shape).count();
     for (const auto parameter : at.parameters)
       parameters += static_cast<double>(graph.parameters[parameter].numel());
   }

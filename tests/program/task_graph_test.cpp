@@ -26,7 +26,7 @@ class Draft {
     ProcessGroup group;
     group.name = "dp";
     group.ranks = rank_class.ranks;
-    group.axes = {{1, ranks}};
+    group.axes = {{1, ranks, ranks, 0}};
     (void)builder_.add_group(group);
     builder_.begin_first_step();
     builder_.begin_steady_step();
@@ -146,7 +146,7 @@ TEST(Link, SiblingGroupsDoNotMeet) {
   Draft draft(4);
   auto& group = draft.program().classes.front().groups.front();
   group.ranks = {0, 1};
-  group.axes = {{1, 2}};
+  group.axes = {{1, 2, 2, 0}};
   draft.builder().collective(0, {CollectiveOp::kAllReduce, 0, Bytes(8), Bytes(8), Dtype::kBf16, true});
   EXPECT_EQ(of_kind(draft.linked(Granularity::kOp, RankMode::kAll), TaskKind::kCollective).size(), 2U);
 }

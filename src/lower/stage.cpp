@@ -1,0 +1,300 @@
+// The program of one pipeline stage: passes in the order of the schedule's table, messages between stages.
+
+#include "lower/stage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace shardsim {
+namespace {
+
+using Kind = PipelineAction::Kind;
+
+bool is_megatron(SoftwareStack stack) {
+  return stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
+}
+
+std::unique_ptr<DataParallel> make_data_parallel(LoweringContext& context) {
+  switch (context.run.data_parallel.strategy) {
+    case DataParallelStrategy::kDdp:
+      return is_megatron(context.run.software.stack) ? make_megatron(context) : make_ddp(context);
+    case DataParallelStrategy::kFsdp1:
+      return make_fsdp1(context);
+    case DataParallelStrategy::kFsdp2:
+      return make_fsdp2(context);
+    case DataParallelStrategy::kZero1:
+      return make_zero12(context, 1);
+    case DataParallelStrategy::kZero2:
+      return make_zero12(context, 2);
+    case DataParallelStrategy::kZero3:
+      return make_zero3(context);
+    case DataParallelStrategy::kMegatronDistributedOptimizer:
+      return make_megatron(context);
+  }
+  unreachable("make_data_parallel");
+}
+
+bool is_forward(const PipelineAction& action) {
+  return action.kind == Kind::kForward;
+}
+
+}  // namespace
+
+struct StageLowering::Chunk {
+  Chunk(LoweringContext lowering)
+      : context(lowering), data_parallel(make_data_parallel(context)), pass(context, *data_parallel) {}
+  LoweringContext context;
+  std::unique_ptr<DataParallel> data_parallel;
+  TrainingPass pass;
+};
+
+StageLowering::StageLowering(const RunSpec& run, const Mesh& mesh, const PipelineLayout& layout,
+                             std::int64_t stage, ProgramBuilder& builder, std::int64_t representative)
+    : run_(run),
+      mesh_(mesh),
+      layout_(layout),
+      stage_(stage),
+      builder_(builder),
+      representative_(representative),
+      micro_batches_(static_cast<std::int32_t>(micro_batches(run, mesh))) {}
+
+StageLowering::~StageLowering() = default;
+
+void StageLowering::setup() {
+  const auto& table = layout_.table;
+  for (std::int64_t chunk = 0; chunk < table.chunks; ++chunk) {
+    const auto position = static_cast<std::size_t>(table.position(stage_, chunk));
+    LoweringContext context{run_,
+                            layout_.chunks[position],
+                            layout_.plans[position],
+                            mesh_,
+                            builder_,
+                            representative_,
+                            {stage_, table.size(), chunk, table.chunks},
+                            {}};
+    const auto axis = [&](ParallelAxis at, std::optional<GroupIndex> group) {
+      context.axis_groups[static_cast<std::size_t>(at)] = group;
+    };
+    const auto communicator = [](ParallelAxis at) {
+      return kTensorCommunicator + static_cast<std::uint32_t>(at);
+    };
+    if (run_.layout.tp > 1)
+      axis(ParallelAxis::kTensor, add_mesh_group(context, "tp", {"tp"}, communicator(ParallelAxis::kTensor)));
+    if (run_.layout.cp > 1) {
+      axis(ParallelAxis::kContext,
+           add_mesh_group(context, "cp", {"cp"}, communicator(ParallelAxis::kContext)));
+    }
+    const auto etp = run_.layout.etp.value_or(run_.layout.tp);
+    if (run_.model.moe && run_.layout.ep > 1) {
+      axis(ParallelAxis::kExpert,
+           add_expert_group(context, "ep", etp, run_.layout.ep, communicator(ParallelAxis::kExpert)));
+    }
+    if (run_.model.moe && etp > 1) {
+      axis(ParallelAxis::kExpertTensor,
+           add_expert_group(context, "etp", 1, etp, communicator(ParallelAxis::kExpertTensor)));
+    }
+    chunks_.push_back(std::make_unique<Chunk>(context));
+    chunks_.back()->data_parallel->setup();
+  }
+}
+
+StageLowering::InFlight& StageLowering::in_flight(const PipelineAction& action) {
+  return in_flight_[static_cast<std::size_t>(action.chunk)][static_cast<std::size_t>(action.micro_batch)];
+}
+
+bool StageLowering::needs_message(const PipelineAction& action) const {
+  if (action.kind == Kind::kWeightGradient) return false;
+  const auto position = layout_.table.position(stage_, action.chunk);
+  const auto from = is_forward(action) ? position - 1 : position + 1;
+  const auto last = layout_.table.size() * layout_.table.chunks;
+  return from >= 0 && from < last && layout_.table.stage_at(from) != stage_;
+}
+
+/// Plain schedules exchange messages in blocking pairs (Megatron-LM core 0.20.0
+/// pipeline_parallel/schedules.py refuses the overlap flag there; PyTorch's Schedule1F1B and ScheduleGPipe
+/// wait for each batch of messages).
+bool StageLowering::overlaps_messages() const {
+  const auto schedule = run_.pipeline.schedule;
+  return run_.pipeline.overlap_p2p && schedule != PipelineSchedule::k1f1b &&
+         schedule != PipelineSchedule::kGpipe;
+}
+
+/// Megatron before Transformer Engine sends 1/tp of a replicated activation from each rank and gathers it
+/// again on the other side (arXiv 2104.04473, section 4.1).
+bool StageLowering::gathers_messages() const {
+  return run_.software.stack == SoftwareStack::kMegatronLegacy && run_.layout.tp > 1 &&
+         !run_.tensor_parallel.sequence_parallel;
+}
+
+Bytes StageLowering::message_size() const {
+  const auto& graph = layout_.chunks[static_cast<std::size_t>(layout_.table.position(stage_, 0))];
+  const auto tensor = graph.stage_input ? *graph.stage_input : *graph.stage_output;
+  return graph.tensors[tensor].bytes();
+}
+
+StageLowering::Edge StageLowering::edge(std::int64_t from, std::int64_t to, bool forward, bool sends) {
+  const auto& table = layout_.table;
+  const auto source = table.stage_at(from);
+  const auto target = table.stage_at(to);
+  const auto stride = [&] {
+    for (const auto& dimension : mesh_.dimensions) {
+      if (dimension.name == "pp") return dimension.stride;
+    }
+    unreachable("a mesh without pp");
+  }();
+  const auto rank_of = [&](std::int64_t stage) { return representative_ + (stage - stage_) * stride; };
+  ProcessGroup group;
+  group.name = fmt::format("pp {} {}-{}", forward ? "forward" : "backward", source, target);
+  group.ranks = {rank_of(source), rank_of(target)};
+  std::sort(group.ranks.begin(), group.ranks.end());
+  group.count = mesh_.world / table.size();
+  // The two stages are neighbours around the ring of stages; the lower end is the origin.
+  const auto origin = (source + 1) % table.size() == target ? source : target;
+  group.axes = {{stride, 2, table.size(), origin}};
+  const auto number = static_cast<std::uint32_t>(source * 2 + (forward ? 1 : 0));
+  group.communicator = kPipelineCommunicators + number;
+  const auto chunk = table.v_shaped ? table.chunk_at(forward ? to : from) : 0;
+  const auto stream =
+      builder_.stream(fmt::format("pp_{}_{}{}", sends ? "send" : "receive", forward ? "forward" : "backward",
+                                  chunk == 0 ? "" : "_back"),
+                      -1);
+  return {builder_.add_group(std::move(group)), stream};
+}
+
+void StageLowering::post_receive(const PipelineAction& action) {
+  if (!needs_message(action)) return;
+  auto& flight = in_flight(action);
+  const bool forward = is_forward(action);
+  if ((forward ? flight.input : flight.gradient) != kNoIndex) return;
+  const auto here = layout_.table.position(stage_, action.chunk);
+  const auto from = forward ? here - 1 : here + 1;
+  const auto link = edge(from, here, forward, false);
+  const auto whole = message_size();
+  const auto size = gathers_messages() ? whole / run_.layout.tp : whole;
+  builder_.set_scope(forward ? Phase::kForward : Phase::kBackward, action.micro_batch, "", "receive");
+  const auto buffer = builder_.allocate(
+      whole, forward ? MemoryCategory::kActivations : MemoryCategory::kTemporaries, kComputeStream);
+  builder_.wait_stream(link.stream, kComputeStream);
+  builder_.collective(link.stream,
+                      {CollectiveOp::kRecv, link.group, size, size, Dtype::kBf16, size.count() % 16 == 0});
+  const auto ready = builder_.record(link.stream);
+  (forward ? flight.input : flight.gradient) = buffer;
+  (forward ? flight.input_ready : flight.gradient_ready) = ready;
+}
+
+void StageLowering::await_receive(const PipelineAction& action) {
+  if (!needs_message(action)) return;
+  post_receive(action);
+  auto& flight = in_flight(action);
+  const bool forward = is_forward(action);
+  builder_.wait(kComputeStream, forward ? flight.input_ready : flight.gradient_ready);
+  if (!gathers_messages()) return;
+  const auto group = chunks_.front()->context.axis_groups[static_cast<std::size_t>(ParallelAxis::kTensor)];
+  const auto whole = message_size();
+  builder_.collective(kComputeStream,
+                      {CollectiveOp::kAllGather, *group, whole / run_.layout.tp, whole, Dtype::kBf16, true});
+}
+
+void StageLowering::run(const PipelineAction& action) {
+  auto& chunk = *chunks_[static_cast<std::size_t>(action.chunk)];
+  auto& flight = in_flight(action);
+  const MicroBatch micro_batch{action.micro_batch, micro_batches_};
+  switch (action.kind) {
+    case Kind::kForward:
+      builder_.set_scope(Phase::kForward, action.micro_batch, "");
+      chunk.data_parallel->begin_micro_batch(micro_batch);
+      chunk.pass.forward(micro_batch, flight.state, flight.input);
+      return;
+    case Kind::kBackward:
+    case Kind::kInputGradient: {
+      builder_.set_scope(Phase::kBackward, action.micro_batch, "");
+      chunk.data_parallel->begin_backward(micro_batch);
+      const auto part = action.kind == Kind::kBackward ? BackwardPart::kWhole : BackwardPart::kInputs;
+      chunk.pass.backward(micro_batch, flight.state, flight.gradient, part);
+      break;
+    }
+    case Kind::kWeightGradient:
+      chunk.data_parallel->begin_backward(micro_batch);
+      chunk.pass.backward(micro_batch, flight.state, kNoIndex, BackwardPart::kWeights);
+      break;
+  }
+  if (action.kind != Kind::kInputGradient) flight.state = {};
+}
+
+void StageLowering::finish_send(bool forward) {
+  auto& pending = pending_[forward ? 1 : 0];
+  if (pending.sent != kNoIndex) builder_.wait(kComputeStream, pending.sent);
+  if (pending.buffer != kNoIndex) builder_.free(pending.buffer);
+  pending = {};
+}
+
+void StageLowering::send(std::int64_t from, std::int64_t to, bool forward, BufferIndex buffer) {
+  finish_send(forward);
+  const auto link = edge(from, to, forward, true);
+  const auto whole = message_size();
+  const auto size = gathers_messages() ? whole / run_.layout.tp : whole;
+  builder_.wait_stream(link.stream, kComputeStream);
+  builder_.collective(link.stream,
+                      {CollectiveOp::kSend, link.group, size, size, Dtype::kBf16, size.count() % 16 == 0});
+  pending_[forward ? 1 : 0] = {buffer, builder_.record(link.stream)};
+}
+
+/// Sends what the action has made to the stage that needs it, or keeps it where the next chunk is here.
+void StageLowering::hand_on(const PipelineAction& action) {
+  if (action.kind == Kind::kWeightGradient) return;
+  const auto& table = layout_.table;
+  const bool forward = is_forward(action);
+  const auto here = table.position(stage_, action.chunk);
+  const auto to = forward ? here + 1 : here - 1;
+  if (to < 0 || to >= table.size() * table.chunks) return;
+  auto& chunk = *chunks_[static_cast<std::size_t>(action.chunk)];
+  auto& flight = in_flight(action);
+  builder_.set_scope(forward ? Phase::kForward : Phase::kBackward, action.micro_batch, "", "send");
+  if (table.stage_at(to) != stage_) {
+    if (forward) {
+      send(here, to, true, kNoIndex);
+      // Megatron drops the data of an output that is under way; PyTorch's stages keep it for backward.
+      if (is_megatron(run_.software.stack)) chunk.pass.release_output(flight.state);
+    } else {
+      send(here, to, false, chunk.pass.take_input_gradient());
+    }
+    return;
+  }
+  auto next = action;
+  next.chunk = static_cast<std::int32_t>(table.chunk_at(to));
+  auto& neighbour = in_flight(next);
+  if (forward) {
+    neighbour.input = chunk.pass.take_output(flight.state);
+  } else {
+    neighbour.gradient = chunk.pass.take_input_gradient();
+  }
+}
+
+void StageLowering::write_step(bool first) {
+  const auto& actions = layout_.table.stages[static_cast<std::size_t>(stage_)];
+  in_flight_.assign(chunks_.size(), {});
+  for (auto& flights : in_flight_) flights.resize(static_cast<std::size_t>(micro_batches_));
+  const bool overlaps = overlaps_messages();
+  const auto ahead = overlaps ? std::size_t{2} : std::size_t{1};
+  post_receive(actions.front());
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    await_receive(actions[i]);
+    run(actions[i]);
+    hand_on(actions[i]);
+    for (std::size_t next = i + 1; next <= i + ahead && next < actions.size(); ++next)
+      post_receive(actions[next]);
+    if (overlaps) continue;
+    finish_send(true);
+    finish_send(false);
+  }
+  finish_send(true);
+  finish_send(false);
+  builder_.set_scope(Phase::kOptimizer, micro_batches_ - 1, "");
+  for (auto& chunk : chunks_) chunk->data_parallel->optimizer_step(first);
+}
+
+}  // namespace shardsim

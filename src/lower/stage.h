@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "layout/mesh.h"
+#include "layout/run_spec.h"
+#include "lower/data_parallel.h"
+#include "lower/execution_plan.h"
+#include "lower/schedule.h"
+#include "lower/training_pass.h"
+#include "model/model_graph.h"
+#include "program/builder.h"
+
+namespace shardsim {
+
+/// What a pipeline stage needs to know of the whole run.
+struct PipelineLayout {
+  PipelineTable table;
+  std::vector<ModelGraph> chunks;  ///< by position in the model
+  std::vector<ExecutionPlan> plans;
+};
+
+/// Writes the host program of the ranks of one pipeline stage (of every rank when there is only one stage).
+class StageLowering {
+ public:
+  StageLowering(const RunSpec& run, const Mesh& mesh, const PipelineLayout& layout, std::int64_t stage,
+                ProgramBuilder& builder, std::int64_t representative);
+  ~StageLowering();
+
+  void setup();
+  void write_step(bool first);
+
+ private:
+  struct Chunk;
+  /// Buffers of one micro-batch's pass over a chunk that wait for their next use.
+  struct InFlight {
+    PassState state;
+    BufferIndex input = kNoIndex;     ///< received for the forward
+    BufferIndex gradient = kNoIndex;  ///< received for the backward
+    EventIndex input_ready = kNoIndex;
+    EventIndex gradient_ready = kNoIndex;
+  };
+  /// A neighbour in the model, on another stage.
+  struct Edge {
+    GroupIndex group = 0;
+    StreamIndex stream = 0;
+  };
+  struct PendingSend {
+    BufferIndex buffer = kNoIndex;  ///< freed when the message is out; kNoIndex: it has another owner
+    EventIndex sent = kNoIndex;
+  };
+
+  [[nodiscard]] InFlight& in_flight(const PipelineAction& action);
+  [[nodiscard]] bool needs_message(const PipelineAction& action) const;
+  [[nodiscard]] bool overlaps_messages() const;
+  /// Elements that travel and the bytes of one message.
+  [[nodiscard]] Bytes message_size() const;
+  [[nodiscard]] bool gathers_messages() const;
+  Edge edge(std::int64_t from, std::int64_t to, bool forward, bool sends);
+  void post_receive(const PipelineAction& action);
+  void await_receive(const PipelineAction& action);
+  void run(const PipelineAction& action);
+  void hand_on(const PipelineAction& action);
+  void send(std::int64_t from, std::int64_t to, bool forward, BufferIndex buffer);
+  void finish_send(bool forward);
+
+  const RunSpec& run_;
+  const Mesh& mesh_;
+  const PipelineLayout& layout_;
+  std::int64_t stage_;
+  ProgramBuilder& builder_;
+  std::int64_t representative_;
+  std::int32_t micro_batches_ = 1;
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::vector<std::vector<InFlight>> in_flight_;  ///< by chunk and micro-batch
+  PendingSend pending_[2];                        ///< backward, forward
+};
+
+}  // namespace shardsim
