@@ -2,6 +2,7 @@
 // (torch/csrc/distributed/c10d/reducer.cpp, PyTorch 2.6; gradient_as_bucket_view=False).
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -63,9 +64,10 @@ class Ddp final : public DataParallel {
   GroupIndex group_ = 0;
   StreamIndex communication_ = 0;
   std::vector<Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;      ///< per parameter
-  std::vector<BufferIndex> gradient_;       ///< per parameter, in the stored dtype
-  std::vector<BufferIndex> autocast_copy_;  ///< per parameter, from its forward to its backward
+  std::vector<std::size_t> bucket_of_;  ///< per parameter
+  std::vector<BufferIndex> gradient_;   ///< per parameter, in the stored dtype
+  /// Per parameter, from its forward to its backward: one for each micro-batch in flight.
+  std::vector<std::deque<BufferIndex>> autocast_copies_;
   MicroBatch micro_batch_;
   std::optional<Optimizer> optimizer_;
 };
@@ -75,7 +77,7 @@ void Ddp::setup() {
   communication_ = builder_->stream("nccl", -1);
   group_ = add_mesh_group(*context_, "dp", kReplicaDimensions, 0);
   gradient_.assign(graph.parameters.size(), kNoIndex);
-  autocast_copy_.assign(graph.parameters.size(), kNoIndex);
+  autocast_copies_.resize(graph.parameters.size());
   std::vector<std::int64_t> elements;
   for (ParameterIndex parameter = 0; parameter < graph.parameters.size(); ++parameter) {
     elements.push_back(graph.parameters[parameter].numel());
@@ -118,17 +120,18 @@ void Ddp::enter_forward(ModuleIndex module) {
   if (!autocasts()) return;
   for (const auto parameter : context_->graph.modules[module].parameters) {
     const Bytes copy(dtype_bytes(param_, context_->graph.parameters[parameter].numel()));
-    autocast_copy_[parameter] =
-        builder_->allocate(copy, MemoryCategory::kUnshardedParameters, kComputeStream);
+    autocast_copies_[parameter].push_back(
+        builder_->allocate(copy, MemoryCategory::kUnshardedParameters, kComputeStream));
     builder_->launch(kComputeStream, MemoryShape{MemoryKernel::kCast, stored_bytes(parameter), copy, 1});
   }
 }
 
 void Ddp::exit_backward(ModuleIndex module) {
   for (const auto parameter : context_->graph.modules[module].parameters) {
-    if (autocast_copy_[parameter] == kNoIndex) continue;
-    builder_->free(autocast_copy_[parameter]);
-    autocast_copy_[parameter] = kNoIndex;
+    auto& copies = autocast_copies_[parameter];
+    if (copies.empty()) continue;
+    builder_->free(copies.front());
+    copies.pop_front();
   }
 }
 

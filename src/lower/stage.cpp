@@ -38,6 +38,17 @@ std::unique_ptr<DataParallel> make_data_parallel(LoweringContext& context) {
   unreachable("make_data_parallel");
 }
 
+/// PyTorch's pipeline stages reduce FSDP2's gradients after the last micro-batch only and gather parameters
+/// once for all of them (PyTorch 2.14.1 distributed/pipelining/stage.py backward_maybe_with_nosync;
+/// torchtitan's default policy keeps parameters gathered when pp > 1).
+RunSpec staged(RunSpec run) {
+  if (run.layout.pp == 1 || run.data_parallel.strategy != DataParallelStrategy::kFsdp2) return run;
+  run.data_parallel.accumulate_unsharded = true;
+  if (!run.data_parallel.reshard_after_forward && !run.data_parallel.reshard_degree)
+    run.data_parallel.reshard_after_forward = false;
+  return run;
+}
+
 bool is_forward(const PipelineAction& action) {
   return action.kind == Kind::kForward;
 }
@@ -54,7 +65,7 @@ struct StageLowering::Chunk {
 
 StageLowering::StageLowering(const RunSpec& run, const Mesh& mesh, const PipelineLayout& layout,
                              std::int64_t stage, ProgramBuilder& builder, std::int64_t representative)
-    : run_(run),
+    : run_(staged(run)),
       mesh_(mesh),
       layout_(layout),
       stage_(stage),
@@ -137,6 +148,12 @@ Bytes StageLowering::message_size() const {
 }
 
 StageLowering::Edge StageLowering::edge(std::int64_t from, std::int64_t to, bool forward, bool sends) {
+  const auto [known, fresh] = edges_.try_emplace({from, to, forward, sends});
+  if (fresh) known->second = make_edge(from, to, forward, sends);
+  return known->second;
+}
+
+StageLowering::Edge StageLowering::make_edge(std::int64_t from, std::int64_t to, bool forward, bool sends) {
   const auto& table = layout_.table;
   const auto source = table.stage_at(from);
   const auto target = table.stage_at(to);
@@ -155,7 +172,7 @@ StageLowering::Edge StageLowering::edge(std::int64_t from, std::int64_t to, bool
   // The two stages are neighbours around the ring of stages; the lower end is the origin.
   const auto origin = (source + 1) % table.size() == target ? source : target;
   group.axes = {{stride, 2, table.size(), origin}};
-  const auto number = static_cast<std::uint32_t>(source * 2 + (forward ? 1 : 0));
+  const auto number = static_cast<std::uint32_t>((source * table.size() + target) * 2 + (forward ? 1 : 0));
   group.communicator = kPipelineCommunicators + number;
   const auto chunk = table.v_shaped ? table.chunk_at(forward ? to : from) : 0;
   const auto stream =
@@ -225,22 +242,23 @@ void StageLowering::run(const PipelineAction& action) {
   if (action.kind != Kind::kInputGradient) flight.state = {};
 }
 
-void StageLowering::finish_send(bool forward) {
-  auto& pending = pending_[forward ? 1 : 0];
-  if (pending.sent != kNoIndex) builder_.wait(kComputeStream, pending.sent);
-  if (pending.buffer != kNoIndex) builder_.free(pending.buffer);
-  pending = {};
-}
-
-void StageLowering::send(std::int64_t from, std::int64_t to, bool forward, BufferIndex buffer) {
-  finish_send(forward);
+/// `owned`: the message's buffer has no other owner and is freed once the message is out.
+void StageLowering::send(std::int64_t from, std::int64_t to, bool forward, BufferIndex buffer, bool owned) {
   const auto link = edge(from, to, forward, true);
   const auto whole = message_size();
   const auto size = gathers_messages() ? whole / run_.layout.tp : whole;
   builder_.wait_stream(link.stream, kComputeStream);
   builder_.collective(link.stream,
                       {CollectiveOp::kSend, link.group, size, size, Dtype::kBf16, size.count() % 16 == 0});
-  pending_[forward ? 1 : 0] = {buffer, builder_.record(link.stream)};
+  if (!overlaps_messages()) unfinished_sends_.push_back(link.stream);
+  builder_.use(buffer, link.stream);
+  if (owned) builder_.free(buffer);
+}
+
+/// Blocking exchanges: the next pass starts when this one's messages are out.
+void StageLowering::finish_sends() {
+  for (const auto stream : unfinished_sends_) builder_.wait_stream(kComputeStream, stream);
+  unfinished_sends_.clear();
 }
 
 /// Sends what the action has made to the stage that needs it, or keeps it where the next chunk is here.
@@ -256,11 +274,11 @@ void StageLowering::hand_on(const PipelineAction& action) {
   builder_.set_scope(forward ? Phase::kForward : Phase::kBackward, action.micro_batch, "", "send");
   if (table.stage_at(to) != stage_) {
     if (forward) {
-      send(here, to, true, kNoIndex);
+      send(here, to, true, chunk.pass.output(flight.state), false);
       // Megatron drops the data of an output that is under way; PyTorch's stages keep it for backward.
       if (is_megatron(run_.software.stack)) chunk.pass.release_output(flight.state);
     } else {
-      send(here, to, false, chunk.pass.take_input_gradient());
+      send(here, to, false, chunk.pass.take_input_gradient(), true);
     }
     return;
   }
@@ -278,8 +296,7 @@ void StageLowering::write_step(bool first) {
   const auto& actions = layout_.table.stages[static_cast<std::size_t>(stage_)];
   in_flight_.assign(chunks_.size(), {});
   for (auto& flights : in_flight_) flights.resize(static_cast<std::size_t>(micro_batches_));
-  const bool overlaps = overlaps_messages();
-  const auto ahead = overlaps ? std::size_t{2} : std::size_t{1};
+  const auto ahead = overlaps_messages() ? std::size_t{2} : std::size_t{1};
   post_receive(actions.front());
   for (std::size_t i = 0; i < actions.size(); ++i) {
     await_receive(actions[i]);
@@ -287,12 +304,8 @@ void StageLowering::write_step(bool first) {
     hand_on(actions[i]);
     for (std::size_t next = i + 1; next <= i + ahead && next < actions.size(); ++next)
       post_receive(actions[next]);
-    if (overlaps) continue;
-    finish_send(true);
-    finish_send(false);
+    finish_sends();
   }
-  finish_send(true);
-  finish_send(false);
   builder_.set_scope(Phase::kOptimizer, micro_batches_ - 1, "");
   for (auto& chunk : chunks_) chunk->data_parallel->optimizer_step(first);
 }

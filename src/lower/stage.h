@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "layout/mesh.h"
@@ -47,10 +49,6 @@ class StageLowering {
     GroupIndex group = 0;
     StreamIndex stream = 0;
   };
-  struct PendingSend {
-    BufferIndex buffer = kNoIndex;  ///< freed when the message is out; kNoIndex: it has another owner
-    EventIndex sent = kNoIndex;
-  };
 
   [[nodiscard]] InFlight& in_flight(const PipelineAction& action);
   [[nodiscard]] bool needs_message(const PipelineAction& action) const;
@@ -58,15 +56,17 @@ class StageLowering {
   /// Elements that travel and the bytes of one message.
   [[nodiscard]] Bytes message_size() const;
   [[nodiscard]] bool gathers_messages() const;
+  /// Of the message between two positions in the model, one of which is here.
   Edge edge(std::int64_t from, std::int64_t to, bool forward, bool sends);
+  Edge make_edge(std::int64_t from, std::int64_t to, bool forward, bool sends);
   void post_receive(const PipelineAction& action);
   void await_receive(const PipelineAction& action);
   void run(const PipelineAction& action);
   void hand_on(const PipelineAction& action);
-  void send(std::int64_t from, std::int64_t to, bool forward, BufferIndex buffer);
-  void finish_send(bool forward);
+  void send(std::int64_t from, std::int64_t to, bool forward, BufferIndex buffer, bool owned);
+  void finish_sends();
 
-  const RunSpec& run_;
+  RunSpec run_;
   const Mesh& mesh_;
   const PipelineLayout& layout_;
   std::int64_t stage_;
@@ -75,7 +75,8 @@ class StageLowering {
   std::int32_t micro_batches_ = 1;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<std::vector<InFlight>> in_flight_;  ///< by chunk and micro-batch
-  PendingSend pending_[2];                        ///< backward, forward
+  std::vector<StreamIndex> unfinished_sends_;
+  std::map<std::tuple<std::int64_t, std::int64_t, bool, bool>, Edge> edges_;
 };
 
 }  // namespace shardsim

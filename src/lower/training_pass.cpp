@@ -176,6 +176,10 @@ void TrainingPass::release_output(PassState& state) {
   drop_hold(*context_->graph.stage_output, state);
 }
 
+BufferIndex TrainingPass::output(const PassState& state) const {
+  return state.buffer[*context_->graph.stage_output];
+}
+
 BufferIndex TrainingPass::take_output(PassState& state) {
   const auto output = *context_->graph.stage_output;
   state.holds[output] = 0;

@@ -38,6 +38,7 @@ class TrainingPass {
   void forward(MicroBatch micro_batch, PassState& state, BufferIndex received = kNoIndex);
   /// The stage's output is on its way: nobody here needs it any more.
   void release_output(PassState& state);
+  [[nodiscard]] BufferIndex output(const PassState& state) const;
   /// The buffer of the stage's output; the caller owns it.
   [[nodiscard]] BufferIndex take_output(PassState& state);
   /// `received`: buffer of the gradient of the stage's output, when it has one.
