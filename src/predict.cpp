@@ -157,7 +157,8 @@ Result<Prediction> predict(const RunSpec& run, const PredictOptions& options) {
   prediction.tasks = link(prediction.program, options.granularity, options.ranks);
 
   const auto topology = build_topology(run.cluster);
-  const CostModel costs(run.cluster.profile, run.software.stack, run.software.torch);
+  const CostModel costs(run.cluster.profile, run.software.stack, run.software.torch,
+                        run.software.cuda_graphs);
   const auto priced = price(prediction.program, prediction.tasks, costs, topology, run.cluster);
   if (auto errors = endless(priced); !errors.empty()) return errors;
   prediction.timeline = simulate(priced);

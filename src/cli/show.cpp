@@ -177,12 +177,20 @@ int show_prediction(const ShowOptions& options, const Console& console, FromPred
   return present(document(run.value(), prediction.value(), rank_class.value()), options, console);
 }
 
+/// Kernels that one launch instruction stands for.
+std::int64_t kernels_of(const Work& work) {
+  const auto* memory = std::get_if<MemoryShape>(&work);
+  return memory != nullptr ? memory->launches : 1;
+}
+
 Datum program_document(const RunSpec& /*run*/, const Prediction& prediction, std::size_t index) {
   const auto& program = prediction.program;
   const auto& rank_class = program.classes[index];
   List collectives;
+  std::int64_t launches = 0;
   for (std::size_t i = rank_class.steady_step; i < rank_class.instructions.size(); ++i) {
     const auto& instruction = rank_class.instructions[i];
+    if (instruction.verb == Verb::kLaunch) launches += kernels_of(program.works[instruction.argument]);
     if (instruction.verb != Verb::kCollective) continue;
     const auto& work = std::get<CollectiveWork>(program.works[instruction.argument]);
     const auto& scope = program.scopes[instruction.scope];
@@ -201,6 +209,7 @@ Datum program_document(const RunSpec& /*run*/, const Prediction& prediction, std
   }
   return Record{
       {"instructions", static_cast<std::int64_t>(rank_class.instructions.size() - rank_class.steady_step)},
+      {"kernels", launches},
       {"collectives", std::move(collectives)}};
 }
 

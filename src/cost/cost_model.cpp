@@ -170,8 +170,9 @@ double bus_factor(CollectiveOp op, std::int64_t ranks) {
   unreachable("bus_factor");
 }
 
-CostModel::CostModel(const HardwareProfile& profile, SoftwareStack stack, TorchVersion torch)
-    : profile_(profile), stack_(stack), torch_(torch) {}
+CostModel::CostModel(const HardwareProfile& profile, SoftwareStack stack, TorchVersion torch,
+                     bool cuda_graphs)
+    : profile_(profile), stack_(stack), torch_(torch), cuda_graphs_(cuda_graphs) {}
 
 Cost CostModel::kernel(const KernelShape& shape) const {
   return std::visit(KernelCostOf{profile_, torch_}, shape);
@@ -247,7 +248,7 @@ Seconds CostModel::host(const HostWork& work) const {
 }
 
 Seconds CostModel::launch_overhead(const Work& work) const {
-  if (std::holds_alternative<HostWork>(work)) {
+  if (std::holds_alternative<HostWork>(work) || cuda_graphs_) {
     return Seconds(0.0);
   }
   const bool collective = std::holds_alternative<CollectiveWork>(work);

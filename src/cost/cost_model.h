@@ -54,8 +54,10 @@ struct CollectiveCost {
 /// profile's calibration holds every name of required_constants() (cost/constants.h).
 class CostModel {
  public:
-  /// `torch` decides what scaled_dot_product_attention dispatches to.
-  CostModel(const HardwareProfile& profile, SoftwareStack stack, TorchVersion torch = {});
+  /// `torch` decides what scaled_dot_product_attention dispatches to; CUDA graphs replay kernels and
+  /// collectives without the CPU thread.
+  CostModel(const HardwareProfile& profile, SoftwareStack stack, TorchVersion torch = {},
+            bool cuda_graphs = false);
 
   [[nodiscard]] Cost kernel(const KernelShape& shape) const;
   /// The fastest legal (algorithm, protocol) on the route; nothing for a group of one.
@@ -77,6 +79,7 @@ class CostModel {
   HardwareProfile profile_;
   SoftwareStack stack_;
   TorchVersion torch_;
+  bool cuda_graphs_;
 };
 
 }  // namespace shardsim

@@ -7,6 +7,7 @@
 
 #include "layout/degrees.h"
 #include "layout/mesh.h"
+#include "layout/stages.h"
 
 namespace shardsim {
 namespace {
@@ -113,22 +114,43 @@ class LayoutChecker {
           fmt::format("{}", chunks), "nearest legal value: 1");
     }
     if (pp == 1 || chunks < 1) return;
-    check_interleaving(pp, chunks);
-    std::visit([&](const auto& split) { check_split(split, pp * chunks); }, run_.pipeline.split);
-  }
-
-  void check_interleaving(std::int64_t pp, std::int64_t chunks) {
-    if (run_.pipeline.schedule != PipelineSchedule::kInterleaved1f1b) return;
-    if (chunks < 2) {
+    check_micro_batches(pp);
+    if (run_.pipeline.schedule == PipelineSchedule::kInterleaved1f1b && chunks < 2) {
       add("/pipeline/virtual_stages", "an interleaved schedule needs several virtual stages",
           "an integer >= 2", fmt::format("{}", chunks), "nearest legal value: 2");
     }
+    check_virtual_stages(chunks);
+    const auto positions = pp * chunks_per_stage(run_.pipeline);
+    std::visit([&](const auto& split) { check_split(split, positions); },
+               resolve_split(run_.model, pp, run_.pipeline));
+  }
+
+  /// Only interleaved schedules and the V-shaped ones run several chunks on a stage.
+  void check_virtual_stages(std::int64_t chunks) {
+    const auto schedule = run_.pipeline.schedule;
+    const std::int64_t most = schedule == PipelineSchedule::kGpipe || schedule == PipelineSchedule::k1f1b ? 1
+                              : schedule == PipelineSchedule::kInterleaved1f1b ? chunks
+                                                                               : 2;
+    if (chunks <= most) return;
+    add("/pipeline/virtual_stages", "the schedule does not run that many virtual stages",
+        fmt::format("at most {}; interleaved_1f1b takes more", most), fmt::format("{}", chunks),
+        fmt::format("nearest legal value: {}", most));
+  }
+
+  void check_micro_batches(std::int64_t pp) {
+    const auto rule = micro_batch_rule(run_.pipeline.schedule, pp);
     const auto per_pass = run_.batch.micro_batch * data_parallel_ranks(mesh_);
-    const auto passes = run_.batch.global_batch / per_pass;
-    if (run_.batch.global_batch % per_pass == 0 && passes % pp != 0) {
+    if (run_.batch.global_batch % per_pass != 0) return;
+    const auto passes = micro_batches(run_, mesh_);
+    if (passes % rule.multiple_of != 0) {
       add("/batch/global_batch", "an interleaved schedule takes its micro-batches in groups of pp",
           fmt::format("a multiple of {}", per_pass * pp), fmt::format("{}", run_.batch.global_batch),
           nearest_multiples(run_.batch.global_batch, per_pass * pp));
+    } else if (passes < rule.least) {
+      add("/batch/global_batch",
+          fmt::format("the schedule needs at least {} micro-batches, not {}", rule.least, passes),
+          fmt::format("at least {}", per_pass * rule.least), fmt::format("{}", run_.batch.global_batch),
+          fmt::format("nearest legal value: {}", per_pass * rule.least));
     }
   }
 

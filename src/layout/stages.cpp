@@ -62,11 +62,28 @@ MicroBatchRule micro_batch_rule(PipelineSchedule schedule, std::int64_t stages) 
   return {};
 }
 
-std::vector<ChunkLayers> split_layers(std::int64_t layers, std::int64_t stages,
+SplitSpec resolve_split(const ModelConfig& model, std::int64_t stages, const PipelineSpec& pipeline) {
+  const auto positions = stages * chunks_per_stage(pipeline);
+  if (!std::holds_alternative<EvenSplit>(pipeline.split) || model.layers % positions == 0)
+    return pipeline.split;
+  const auto counted = model.layers + 2;
+  if (counted % positions == 0) return AccountForSplit{true, true};
+  if (!model.moe || model.moe->dense_layers == 0 || model.layers < positions) return pipeline.split;
+  ExplicitSplit spread;
+  for (std::int64_t position = 0; position < positions; ++position)
+    spread.layers.push_back((position + 1) * counted / positions - position * counted / positions);
+  --spread.layers.front();
+  --spread.layers.back();
+  return spread;
+}
+
+std::vector<ChunkLayers> split_layers(const ModelConfig& model, std::int64_t stages,
                                       const PipelineSpec& pipeline) {
+  const auto layers = model.layers;
   std::vector<ChunkLayers> chunks;
   std::int64_t at = 0;
-  for (const auto size : std::visit(ChunkSizes(layers, stages, chunks_per_stage(pipeline)), pipeline.split)) {
+  const auto split = resolve_split(model, stages, pipeline);
+  for (const auto size : std::visit(ChunkSizes(layers, stages, chunks_per_stage(pipeline)), split)) {
     chunks.push_back({at, at + size});
     at += size;
   }

@@ -67,8 +67,10 @@ Diagnostics unsupported_features(const RunSpec& run) {
       {run.layout.ep > 1 && run.layout.order.back() != "pp", "/layout/order",
        "expert parallelism with pp not outermost", "pp last"},
       {!run.expert_parallel.balanced, "/expert_parallel/balanced", "unbalanced routing", "true"},
-      {data_parallel.optimizer_instances > 1, "/data_parallel/optimizer_instances",
-       "several optimizer instances", "1"},
+      {data_parallel.optimizer_instances > 1 &&
+           data_parallel.strategy != DataParallelStrategy::kMegatronDistributedOptimizer,
+       "/data_parallel/optimizer_instances", "several optimizer instances of this strategy",
+       "1; megatron_distributed_optimizer can"},
       {data_parallel.quantized_weights, "/data_parallel/quantized_weights", "quantized weight gathers",
        "false"},
       {data_parallel.quantized_gradients, "/data_parallel/quantized_gradients",

@@ -53,8 +53,9 @@ struct LoweringContext {
 /// Communicators of the program. Data-parallel systems number theirs from 0.
 enum Communicator : std::uint32_t {
   kTensorCommunicator = 16,  ///< plus the ParallelAxis
-  kExpertDataCommunicator = 32,
-  kModelCommunicator,
+  kExpertDataCommunicator = 1,
+  kInstanceCommunicators = 32,  ///< plus that of the replicas
+  kModelCommunicator = 48,
   kEmbeddingCommunicator,
   kPipelineCommunicators = 64  ///< one for each edge
 };
@@ -78,8 +79,8 @@ GroupIndex add_mesh_group(const LoweringContext& context, const std::string& nam
 /// Groups of expert parallelism: all ranks of a pipeline stage, in mesh order, are split into `etp` parts of
 /// an expert, then `ep` parts of the experts, then replicas (Megatron-LM core 0.20.0 parallel_state.py). The
 /// group holds the ranks whose number in that order differs by multiples of `stride`, `size` of them.
-GroupIndex add_expert_group(const LoweringContext& context, const std::string& name, std::int64_t stride,
-                            std::int64_t size, std::uint32_t communicator);
+GroupIndex add_stage_group(const LoweringContext& context, const std::string& name, std::int64_t stride,
+                           std::int64_t size, std::uint32_t communicator);
 
 /// The `degree` consecutive members along `dimension` that include the context's rank.
 GroupIndex add_subgroup(const LoweringContext& context, const std::string& name, const std::string& dimension,

@@ -54,8 +54,8 @@ std::int64_t group_position(const LoweringContext& context, const std::vector<st
   return at - members.begin();
 }
 
-GroupIndex add_expert_group(const LoweringContext& context, const std::string& name, std::int64_t stride,
-                            std::int64_t size, std::uint32_t communicator) {
+GroupIndex add_stage_group(const LoweringContext& context, const std::string& name, std::int64_t stride,
+                           std::int64_t size, std::uint32_t communicator) {
   std::vector<std::string> inside;
   for (const auto& dimension : context.mesh.dimensions) {
     if (dimension.name != "pp") inside.push_back(dimension.name);
@@ -102,7 +102,7 @@ PipelineLayout pipeline_layout(const RunSpec& run, const Mesh& mesh) {
   layout.table = stages > 1 ? pipeline_table(run.pipeline.schedule, stages, chunks, micro_batches(run, mesh))
                             : pipeline_table(PipelineSchedule::k1f1b, 1, 1, micro_batches(run, mesh));
   std::vector<ChunkLayers> split{{0, run.model.layers}};
-  if (stages > 1) split = split_layers(run.model.layers, stages, run.pipeline);
+  if (stages > 1) split = split_layers(run.model, stages, run.pipeline);
   for (std::size_t i = 0; i < split.size(); ++i) {
     auto options = graph_options(run);
     options.share = rank_share(run, split[i], i == 0, i + 1 == split.size());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -156,19 +157,27 @@ void Megatron::add_buffer(bool expert) {
   }
   if (numels.empty()) return;
   auto replicas = group_size(*context_, kReplicaDimensions);
-  if (expert) {
-    const auto inner = run.layout.ep * run.layout.etp.value_or(run.layout.tp);
-    replicas = replicas * run.layout.tp / inner;
-    if (replicas > 1) {
-      buffer.group = add_expert_group(*context_, "expert_dp", inner, replicas, kExpertDataCommunicator);
-    }
+  const auto instances = distributed_ ? run.data_parallel.optimizer_instances : 1;
+  // Replicas of dense parameters are the ranks of a stage that differ by tp, of experts by ep and etp as
+  // well.
+  const auto inner = expert ? run.layout.ep * run.layout.etp.value_or(run.layout.tp) : run.layout.tp;
+  if (expert) replicas = replicas * run.layout.tp / inner;
+  const std::string name = expert ? "expert_dp" : "dp";
+  const auto communicator = expert ? std::uint32_t{kExpertDataCommunicator} : 0U;
+  const auto shards = replicas / instances;
+  if (instances > 1) {
+    if (shards > 1) buffer.group = add_stage_group(*context_, name, inner, shards, communicator);
+    buffer.instances = add_stage_group(*context_, name + "_instances", inner * shards, instances,
+                                       communicator + kInstanceCommunicators);
+  } else if (expert && replicas > 1) {
+    buffer.group = add_stage_group(*context_, name, inner, replicas, communicator);
   } else if (replicas > 1) {
-    buffer.group = add_mesh_group(*context_, "dp", kReplicaDimensions, 0);
+    buffer.group = add_mesh_group(*context_, name, kReplicaDimensions, communicator);
   }
-  buffer.ranks = distributed_ ? replicas : 1;
+  buffer.ranks = distributed_ ? shards : 1;
   const bool single = !overlaps_reduce_ || context_->place.stage > 0 || context_->place.chunk > 0;
   MegatronBufferRules rules;
-  rules.ranks = replicas;
+  rules.ranks = shards;
   rules.single_bucket = single;
   rules.distributed_optimizer = distributed_;
   if (run.data_parallel.bucket_bytes)
@@ -246,7 +255,7 @@ void Megatron::gradient_ready(ParameterIndex index, BufferIndex gradient) {
 
 void Megatron::reduce(GradientBuffer& buffer, std::size_t bucket, StreamIndex stream) {
   buffer.reduced[bucket] = 1;
-  if (!buffer.group) return;
+  if (!buffer.group && !buffer.instances) return;
   builder_->host_work(HostAction::kUnitHook);
   const auto numel = buffer.buckets[bucket].end - buffer.buckets[bucket].begin;
   const auto whole = gradient_bytes(numel);
@@ -254,8 +263,13 @@ void Megatron::reduce(GradientBuffer& buffer, std::size_t bucket, StreamIndex st
   if (stream != kComputeStream) builder_->wait_stream(stream, kComputeStream);
   if (distributed_) {
     const auto slice = whole / buffer.ranks;
-    builder_->collective(stream, {CollectiveOp::kReduceScatter, *buffer.group, whole, slice, gradient_,
-                                  slice.count() % 16 == 0});
+    if (buffer.group)
+      builder_->collective(stream, {CollectiveOp::kReduceScatter, *buffer.group, whole, slice, gradient_,
+                                    slice.count() % 16 == 0});
+    if (buffer.instances) {
+      builder_->collective(stream, {CollectiveOp::kAllReduce, *buffer.instances, slice, slice, gradient_,
+                                    slice.count() % 16 == 0});
+    }
   } else {
     builder_->collective(
         stream, {CollectiveOp::kAllReduce, *buffer.group, whole, whole, gradient_, whole.count() % 16 == 0});

@@ -77,6 +77,7 @@ StageLowering::~StageLowering() = default;
 
 void StageLowering::setup() {
   const auto& table = layout_.table;
+  allocate_library_workspaces();
   for (std::int64_t chunk = 0; chunk < table.chunks; ++chunk) {
     const auto position = static_cast<std::size_t>(table.position(stage_, chunk));
     LoweringContext context{run_,
@@ -102,15 +103,34 @@ void StageLowering::setup() {
     const auto etp = run_.layout.etp.value_or(run_.layout.tp);
     if (run_.model.moe && run_.layout.ep > 1) {
       axis(ParallelAxis::kExpert,
-           add_expert_group(context, "ep", etp, run_.layout.ep, communicator(ParallelAxis::kExpert)));
+           add_stage_group(context, "ep", etp, run_.layout.ep, communicator(ParallelAxis::kExpert)));
     }
     if (run_.model.moe && etp > 1) {
       axis(ParallelAxis::kExpertTensor,
-           add_expert_group(context, "etp", 1, etp, communicator(ParallelAxis::kExpertTensor)));
+           add_stage_group(context, "etp", 1, etp, communicator(ParallelAxis::kExpertTensor)));
     }
     chunks_.push_back(std::make_unique<Chunk>(context));
     chunks_.back()->data_parallel->setup();
   }
+}
+
+/// Scratch of the matmul libraries, which PyTorch's allocator hands out and never gets back: one for each
+/// thread (forward, and autograd's for backward) and stream, 32 MiB from Hopper on and 8.1 MiB before
+/// (PyTorch ATen/cuda/CublasHandlePool.cpp); Transformer Engine has its own, 32 MiB and 4 MiB (module/base.py
+/// get_cublas_workspace_size_bytes).
+void StageLowering::allocate_library_workspaces() {
+  constexpr std::int64_t kFromHopper = 32 * kMiB;
+  constexpr std::int64_t kBeforeHopper = 8 * kMiB + 128 * kKiB;
+  constexpr std::int64_t kTransformerEngineBeforeHopper = 4 * kMiB;
+  const auto architecture = run_.cluster.profile.device.architecture;
+  const bool recent =
+      architecture == DeviceArchitecture::kHopper || architecture == DeviceArchitecture::kBlackwell;
+  const auto allocate = [&](std::int64_t size) {
+    (void)builder_.allocate(Bytes(size), MemoryCategory::kTemporaries, kComputeStream);
+  };
+  for (int thread = 0; thread < 2; ++thread) allocate(recent ? kFromHopper : kBeforeHopper);
+  if (run_.software.stack == SoftwareStack::kMegatron)
+    allocate(recent ? kFromHopper : kTransformerEngineBeforeHopper);
 }
 
 StageLowering::InFlight& StageLowering::in_flight(const PipelineAction& action) {

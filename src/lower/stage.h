@@ -35,6 +35,7 @@ class StageLowering {
   void write_step(bool first);
 
  private:
+  void allocate_library_workspaces();
   struct Chunk;
   /// Buffers of one micro-batch's pass over a chunk that wait for their next use.
   struct InFlight {

@@ -505,9 +505,17 @@ TensorIndex GraphWriter::unfused_attention(ModuleIndex at, const AttentionCall& 
   return product(dropped, v, call.q_length, call.v_head_dim, call.kv_length, "context");
 }
 
+/// Megatron reaches cuDNN's attention through Transformer Engine only: its own layers run the plain one.
+AttentionImplementation GraphWriter::attention_kernel() const {
+  const bool own_layers = options_.stack == SoftwareStack::kMegatronLegacy;
+  return own_layers && options_.attention == AttentionImplementation::kCudnn
+             ? AttentionImplementation::kUnfused
+             : options_.attention;
+}
+
 TensorIndex GraphWriter::attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
                                    TensorIndex v) {
-  const auto implementation = options_.attention;
+  const auto implementation = attention_kernel();
   const auto kv_tokens = call.batch * call.kv_length;
   auto kv_heads = call.kv_heads;
   // Plain SDPA and unfused attention see k and v repeated for every query head; flash kernels take the few as
@@ -667,9 +675,7 @@ TensorIndex GraphWriter::upcast_logits(TensorIndex logits, std::int64_t numel) {
 
 void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab) {
   const auto numel = tokens * vocab;
-  const bool fused = options_.fused_cross_entropy;  // reads the logits as they are, in one kernel
-  const auto upcast = fused ? logits : upcast_logits(logits, numel);
-  const auto bytes = fused ? element_ : 4;
+  const auto upcast = upcast_logits(logits, numel);
   const auto labels = tensor("labels", tokens, Dtype::kInt64, false);
   const auto mask = tensor("target_mask", tokens, Dtype::kBool, false);
   const auto loss = tensor("loss", tokens, Dtype::kFp32);
@@ -680,10 +686,16 @@ void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens
   op.outputs = {loss};
   op.saved = {upcast, labels, mask};  // the fp32 logits become the softmax in place, and later the gradient
   op.inplace_gradient = true;
-  op.forward = {fused ? memory(MemoryKernel::kSoftmax, 2 * bytes * numel, bytes * numel, 2)
-                      : memory(MemoryKernel::kSoftmax, 16 * numel, 12 * numel, 5)};
+  if (options_.fused_cross_entropy) {
+    // The compiled functions write exponentials beside the logits instead of in place
+    // (Megatron-LM core 0.20.0 fusions/fused_cross_entropy.py).
+    op.forward_workspace = Bytes(4 * numel);
+    op.forward = {memory(MemoryKernel::kSoftmax, 12 * numel, 8 * numel, 3)};
+  } else {
+    op.forward = {memory(MemoryKernel::kSoftmax, 16 * numel, 12 * numel, 5)};
+  }
   for (auto& step : loss_all_reduces(tokens)) op.forward.push_back(std::move(step));
-  op.backward = {{memory(MemoryKernel::kSoftmax, bytes * numel, bytes * numel, fused ? 1 : 2), false}};
+  op.backward = {{memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel, 2), false}};
   add(std::move(op));
 }
 

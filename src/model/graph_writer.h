@@ -136,6 +136,7 @@ class GraphWriter {
   ModelGraph take(std::int64_t tokens);
 
  private:
+  [[nodiscard]] AttentionImplementation attention_kernel() const;
   TensorIndex unfused_attention(ModuleIndex at, const AttentionCall& call, TensorIndex q, TensorIndex k,
                                 TensorIndex v);
   /// The kernels of attention over a sequence that context parallelism cuts.
