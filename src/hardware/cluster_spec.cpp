@@ -26,4 +26,13 @@ std::int64_t domain_gpus(const NodeSpec& node) {
   return std::max(node.gpus, node.nvlink_domain_gpus);
 }
 
+std::int64_t used_domain_gpus(const ClusterSpec& cluster) {
+  const auto& node = cluster.profile.node;
+  const auto whole = domain_gpus(node);
+  if (cluster.gpus <= whole || cluster.gpus % whole == 0) return whole;
+  std::int64_t block = node.gpus;
+  while (block * 2 <= whole) block *= 2;
+  return cluster.gpus % block == 0 ? block : whole;
+}
+
 }  // namespace shardsim

@@ -29,7 +29,7 @@ class Builder {
     SHARDSIM_CHECK(cluster.gpus >= 1, "a cluster of {} GPUs", cluster.gpus);
     topology_.gpus_per_node = node_.gpus;
     topology_.nics_per_node = node_.nics;
-    topology_.gpus_per_domain = domain_gpus(node_);
+    topology_.gpus_per_domain = used_domain_gpus(cluster);
     topology_.nodes = static_cast<std::int32_t>(ceil_div(cluster.gpus, node_.gpus));
     topology_.domains = ceil_div(cluster.gpus, topology_.gpus_per_domain);
     nodes_per_domain_ = static_cast<std::int32_t>(topology_.gpus_per_domain / node_.gpus);

@@ -127,6 +127,12 @@ MemoryShape GraphWriter::memory(MemoryKernel kind, std::int64_t read, std::int64
   return {kind, Bytes(read), Bytes(written), launches};
 }
 
+/// Transformer Engine gathers operands of 8-bit matmuls after it has quantised them.
+std::int64_t GraphWriter::gathered_bytes(std::int64_t numel, Dtype operand) const {
+  const bool quantised = is_megatron() && (operand == Dtype::kFp8 || operand == Dtype::kFp4);
+  return quantised ? dtype_bytes(operand, numel) : element_ * numel;
+}
+
 CommunicationShape GraphWriter::tensor_parallel(CollectiveOp op, std::int64_t full_bytes,
                                                 bool overlaps) const {
   const auto part = full_bytes / options_.share.tp;
@@ -190,6 +196,8 @@ void GraphWriter::add_matmul_steps(const Linear& layer, std::int64_t tokens, Dty
   const bool reduces = cut && layer.split == LinearSplit::kRow && !cuts_sequence();
   const bool reduces_gradient = cut && layer.split == LinearSplit::kColumn && !cuts_sequence() &&
                                 !(layer.shares_input && !is_megatron());
+  const auto in_gathered = gathered_bytes(tokens * layer.in, dtype);
+  const auto out_gathered = gathered_bytes(tokens * layer.out, dtype);
   const auto pieces = options_.overlaps_tensor_parallel ? options_.share.tp : 1;
   const auto matmul = [&](std::int64_t m, std::int64_t n, std::int64_t k, Dtype output, MatmulLayout layout) {
     return MatmulShape{1, m, n, k, dtype, output, layout, false};
@@ -208,9 +216,9 @@ void GraphWriter::add_matmul_steps(const Linear& layer, std::int64_t tokens, Dty
   const auto forward = [&](OpStep step) { op.forward.push_back(std::move(step)); };
   const auto product = matmul(tokens, layer.out, layer.in, storage, MatmulLayout::kForward);
   if ((gathers || scatters) && pieces > 1) {
-    decomposed(gathers ? in_bytes : out_bytes, product, forward);
+    decomposed(gathers ? in_gathered : out_bytes, product, forward);
   } else {
-    if (gathers) forward(tensor_parallel(CollectiveOp::kAllGather, in_bytes));
+    if (gathers) forward(tensor_parallel(CollectiveOp::kAllGather, in_gathered));
     forward(product);
     if (scatters) forward(tensor_parallel(CollectiveOp::kReduceScatter, out_bytes));
   }
@@ -220,10 +228,10 @@ void GraphWriter::add_matmul_steps(const Linear& layer, std::int64_t tokens, Dty
   const auto weight = [&](OpStep step) { op.backward.push_back({std::move(step), true}); };
   const auto data_gradient = matmul(tokens, layer.in, layer.out, storage, MatmulLayout::kDataGradient);
   if (scatters && pieces > 1) {
-    decomposed(out_bytes, data_gradient, backward);
+    decomposed(out_gathered, data_gradient, backward);
   } else {
-    if (scatters) backward(tensor_parallel(CollectiveOp::kAllGather, out_bytes));
-    if (gathers) backward(tensor_parallel(CollectiveOp::kAllGather, in_bytes, true));
+    if (scatters) backward(tensor_parallel(CollectiveOp::kAllGather, out_gathered));
+    if (gathers) backward(tensor_parallel(CollectiveOp::kAllGather, in_gathered, true));
     backward(data_gradient);
     if (gathers) backward(CommunicationWait{});
   }

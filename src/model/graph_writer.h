@@ -144,6 +144,7 @@ class GraphWriter {
   void ring_attention_steps(const AttentionCall& call, const AttentionShape& shape, Op& op) const;
   TensorIndex upcast_logits(TensorIndex logits, std::int64_t numel);
   void add_matmul_steps(const Linear& layer, std::int64_t tokens, Dtype dtype, Op& op) const;
+  [[nodiscard]] std::int64_t gathered_bytes(std::int64_t numel, Dtype operand) const;
   [[nodiscard]] CommunicationShape tensor_parallel(CollectiveOp op, std::int64_t full_bytes,
                                                    bool overlaps = false) const;
   [[nodiscard]] std::vector<OpStep> loss_all_reduces(std::int64_t tokens) const;
