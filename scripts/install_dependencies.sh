@@ -2,7 +2,7 @@
 # Installs what building and testing shardsim needs on Debian 12 or later. Does nothing when all is there.
 set -euo pipefail
 
-packages=(g++ cmake ninja-build ccache libboost-graph-dev libeigen3-dev nlohmann-json3-dev libcli11-dev libfmt-dev
+packages=(g++ cmake ninja-build ccache libboost-graph-dev libeigen3-dev nlohmann-json3-dev libcli11-dev libfmt-dev libtbb-dev
           libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy)
 
 missing=()

@@ -1,8 +1,10 @@
 #include "predict.h"
 
 #include <fmt/format.h>
+#include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,9 +15,11 @@
 #include "engine/simulate.h"
 #include "hardware/topology.h"
 #include "layout/mesh.h"
+#include "layout/stages.h"
 #include "layout/units.h"
 #include "lower/lower.h"
 #include "memory/memory_profile.h"
+#include "metrics/step_figures.h"
 #include "metrics/summarize.h"
 #include "model/model_graph.h"
 
@@ -140,6 +144,111 @@ SummaryInputs summary_inputs(const RunSpec& run, const ModelGraph& graph, const 
   return inputs;
 }
 
+/// What predictions of one run with different numbers of micro-batches share.
+struct Setting {
+  const RunSpec& run;
+  const PredictOptions& options;
+  const ModelGraph& graph;
+  const Topology& topology;
+  const CostModel& costs;
+};
+
+/// Program, tasks and times of one step.
+Result<Prediction> play(const Setting& setting, const RunSpec& run) {
+  Prediction prediction;
+  prediction.program = computes_whole_model(run) ? lower(run, setting.graph) : lower(run);
+  prediction.tasks = link(prediction.program, setting.options.granularity, setting.options.ranks);
+  const auto priced =
+      price(prediction.program, prediction.tasks, setting.costs, setting.topology, run.cluster);
+  if (auto errors = endless(priced); !errors.empty()) return errors;
+  prediction.timeline = simulate(priced);
+  return prediction;
+}
+
+void add_collective_sizes(const Program& program, SummaryInputs& inputs) {
+  for (const auto& work : program.works) {
+    const auto* collective = std::get_if<CollectiveWork>(&work);
+    inputs.nccl_sizes.push_back(collective != nullptr ? nccl_size(*collective) : Bytes(0));
+    inputs.bus_factors.push_back(
+        collective != nullptr ? bus_factor(collective->op, group_ranks(program, collective->group)) : 0.0);
+  }
+}
+
+/// Replays every class's memory; classes are independent of each other.
+void add_memory(const Setting& setting, const Prediction& prediction, SummaryInputs& inputs) {
+  const auto classes = prediction.program.classes.size();
+  std::vector<Bytes> outside(classes);
+  inputs.memory.resize(classes);
+  tbb::parallel_for(std::size_t{0}, classes, [&](std::size_t index) {
+    const auto& rank_class = prediction.program.classes[index];
+    const auto routes = group_routes(rank_class, setting.topology, setting.run.cluster);
+    outside[index] = setting.costs.outside_allocator(communicators(rank_class, routes));
+    const MemoryOptions memory{inputs.capacity - outside[index], setting.run.software.expandable_segments,
+                               setting.options.keep_memory_samples};
+    inputs.memory[index] =
+        replay_memory(prediction.program, prediction.tasks, prediction.timeline,
+                      played_of_class(prediction.tasks, static_cast<std::uint32_t>(index)), memory);
+  });
+  for (const auto bytes : outside) inputs.outside_allocator = std::max(inputs.outside_allocator, bytes);
+}
+
+RunSpec with_micro_batches(RunSpec run, const Mesh& mesh, std::int64_t count) {
+  run.batch.global_batch = run.batch.micro_batch * data_parallel_ranks(mesh) * count;
+  return run;
+}
+
+StepFigures figures_of(const Setting& setting, const Mesh& mesh, const Prediction& prediction) {
+  auto inputs = summary_inputs(setting.run, setting.graph, mesh, prediction);
+  add_collective_sizes(prediction.program, inputs);
+  return measure_step(inputs);
+}
+
+/// Whether the last period added to every time what the one before it did.
+bool grows_evenly(const StepFigures& first, const StepFigures& second, const StepFigures& third) {
+  const auto evenly = [](std::int64_t a, std::int64_t b, std::int64_t c) { return c - b == b - a; };
+  if (!evenly(first.end_ps, second.end_ps, third.end_ps)) return false;
+  if (second.communication.size() != third.communication.size()) return false;
+  for (std::size_t i = 0; i < third.class_end_ps.size(); ++i) {
+    if (!evenly(first.class_end_ps[i], second.class_end_ps[i], third.class_end_ps[i])) return false;
+  }
+  for (std::size_t i = 0; i < kActivities; ++i) {
+    if (!evenly(first.exposed[i], second.exposed[i], third.exposed[i])) return false;
+  }
+  return true;
+}
+
+/// A step that was played for fewer micro-batches than the run has.
+struct ShortStep {
+  Prediction prediction;
+  StepFigures figures;  ///< of the whole step
+};
+
+/// Plays a few micro-batches and two more periods: when both periods add exactly the same, so does every one
+/// after them. A period is one micro-batch, or as many as the schedule takes at a time. Nothing when playing
+/// the whole step is as cheap, or when the step has not settled.
+std::optional<ShortStep> play_repeating(const Setting& setting, const Mesh& mesh) {
+  const auto& run = setting.run;
+  const auto stages = mesh.size("pp");
+  const auto rule = stages > 1 ? micro_batch_rule(run.pipeline.schedule, stages) : MicroBatchRule{};
+  const auto period = rule.multiple_of;
+  const auto whole = micro_batches(run, mesh);
+  auto start = round_up(std::max({std::int64_t{4}, 2 * stages, rule.least}), period);
+  // Three short steps must be cheaper than one whole.
+  for (; 3 * (start + period) < whole; start *= 2) {
+    std::vector<StepFigures> figures;
+    std::optional<Prediction> longest;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      auto played = play(setting, with_micro_batches(run, mesh, start + i * period));
+      if (!played.ok()) return {};
+      longest = std::move(played).value();
+      figures.push_back(figures_of(setting, mesh, *longest));
+    }
+    if (!grows_evenly(figures[0], figures[1], figures[2])) continue;
+    return ShortStep{std::move(*longest), prolong(figures[1], figures[2], (whole - start - period) / period)};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Prediction> predict(const RunSpec& run, const PredictOptions& options) {
@@ -150,37 +259,27 @@ Result<Prediction> predict(const RunSpec& run, const PredictOptions& options) {
   options_of_whole.pads_vocabulary = computes_whole_model(run);
   const auto graph = build_model_graph(run.model, options_of_whole);
   if (const auto units = wrap_units(graph, run.data_parallel.wrap); !units.ok()) return units.errors();
-  if (auto errors = too_long_to_play(run, mesh.value(), graph); !errors.empty()) return errors;
-
-  Prediction prediction;
-  prediction.program = computes_whole_model(run) ? lower(run, graph) : lower(run);
-  prediction.tasks = link(prediction.program, options.granularity, options.ranks);
-
   const auto topology = build_topology(run.cluster);
   const CostModel costs(run.cluster.profile, run.software.stack, run.software.torch,
                         run.software.cuda_graphs);
-  const auto priced = price(prediction.program, prediction.tasks, costs, topology, run.cluster);
-  if (auto errors = endless(priced); !errors.empty()) return errors;
-  prediction.timeline = simulate(priced);
+  const Setting setting{run, options, graph, topology, costs};
 
+  if (!options.every_micro_batch) {
+    if (auto repeating = play_repeating(setting, mesh.value())) {
+      auto& prediction = repeating->prediction;
+      auto inputs = summary_inputs(run, graph, mesh.value(), prediction);
+      add_memory(setting, prediction, inputs);
+      prediction.summary = summarize(std::move(inputs), repeating->figures);
+      return std::move(prediction);
+    }
+  }
+  if (auto errors = too_long_to_play(run, mesh.value(), graph); !errors.empty()) return errors;
+  auto played = play(setting, run);
+  if (!played.ok()) return played.errors();
+  auto prediction = std::move(played).value();
   auto inputs = summary_inputs(run, graph, mesh.value(), prediction);
-  for (std::uint32_t index = 0; index < prediction.program.classes.size(); ++index) {
-    const auto& rank_class = prediction.program.classes[index];
-    const auto routes = group_routes(rank_class, topology, run.cluster);
-    const auto outside = costs.outside_allocator(communicators(rank_class, routes));
-    inputs.outside_allocator = std::max(inputs.outside_allocator, outside);
-    const MemoryOptions memory{inputs.capacity - outside, run.software.expandable_segments,
-                               options.keep_memory_samples};
-    inputs.memory.push_back(replay_memory(prediction.program, prediction.tasks, prediction.timeline,
-                                          played_of_class(prediction.tasks, index), memory));
-  }
-  for (const auto& work : prediction.program.works) {
-    const auto* collective = std::get_if<CollectiveWork>(&work);
-    inputs.nccl_sizes.push_back(collective != nullptr ? nccl_size(*collective) : Bytes(0));
-    inputs.bus_factors.push_back(
-        collective != nullptr ? bus_factor(collective->op, group_ranks(prediction.program, collective->group))
-                              : 0.0);
-  }
+  add_collective_sizes(prediction.program, inputs);
+  add_memory(setting, prediction, inputs);
   prediction.summary = summarize(std::move(inputs));
   return prediction;
 }

@@ -13,6 +13,10 @@ struct PredictOptions {
   Granularity granularity = Granularity::kOp;
   RankMode ranks = RankMode::kFolded;
   bool keep_memory_samples = false;  ///< for traces and `show memory`
+  /// Plays every micro-batch, which traces and listings of the program need. Else a step that repeats itself
+  /// exactly is played for a few micro-batches and its time, exactly, prolonged; program, tasks and timeline
+  /// are of the shorter step then.
+  bool every_micro_batch = false;
 };
 
 /// The answer to one question: the numbers, and what they were read from.

@@ -169,6 +169,7 @@ int show_prediction(const ShowOptions& options, const Console& console, FromPred
   if (!run.ok()) return report_errors(run.errors(), console);
   PredictOptions predict_options;
   predict_options.keep_memory_samples = samples;
+  predict_options.every_micro_batch = true;
   const auto prediction = predict(run.value(), predict_options);
   if (!prediction.ok()) return report_errors(text.value().locate(prediction.errors()), console);
   const auto otherwise = samples ? prediction.value().summary.worst_class : 0;

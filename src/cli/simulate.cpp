@@ -71,7 +71,8 @@ int simulate_run(const SimulateOptions& options, const Console& console) {
   const auto read_time = watch.lap();
   const PredictOptions predict_options{
       options.granularity == "segment" ? Granularity::kSegment : Granularity::kOp,
-      options.ranks == "all" ? RankMode::kAll : RankMode::kFolded, !options.trace.empty()};
+      options.ranks == "all" ? RankMode::kAll : RankMode::kFolded, !options.trace.empty(),
+      !options.trace.empty()};
   const auto prediction = predict(run.value(), predict_options);
   if (!prediction.ok()) return report_errors(document.value().locate(prediction.errors()), console);
   const auto predict_time = watch.lap();

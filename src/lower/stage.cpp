@@ -223,12 +223,14 @@ void StageLowering::post_receive(const PipelineAction& action) {
   (forward ? flight.input_ready : flight.gradient_ready) = ready;
 }
 
+/// Once for each message.
 void StageLowering::await_receive(const PipelineAction& action) {
   if (!needs_message(action)) return;
   post_receive(action);
   auto& flight = in_flight(action);
-  const bool forward = is_forward(action);
-  builder_.wait(kComputeStream, forward ? flight.input_ready : flight.gradient_ready);
+  auto& ready = is_forward(action) ? flight.input_ready : flight.gradient_ready;
+  if (ready == kNoIndex) return;
+  builder_.wait(kComputeStream, std::exchange(ready, kNoIndex));
   if (!gathers_messages()) return;
   const auto group = chunks_.front()->context.axis_groups[static_cast<std::size_t>(ParallelAxis::kTensor)];
   const auto whole = message_size();
@@ -270,15 +272,28 @@ void StageLowering::send(std::int64_t from, std::int64_t to, bool forward, Buffe
   builder_.wait_stream(link.stream, kComputeStream);
   builder_.collective(link.stream,
                       {CollectiveOp::kSend, link.group, size, size, Dtype::kBf16, size.count() % 16 == 0});
-  if (!overlaps_messages()) unfinished_sends_.push_back(link.stream);
-  builder_.use(buffer, link.stream);
-  if (owned) builder_.free(buffer);
+  if (overlaps_messages()) {
+    builder_.use(buffer, link.stream);
+    if (owned) builder_.free(buffer);
+  } else {
+    unfinished_sends_.push_back({link.stream, owned ? buffer : kNoIndex});
+  }
 }
 
-/// Blocking exchanges: the next pass starts when this one's messages are out.
-void StageLowering::finish_sends() {
-  for (const auto stream : unfinished_sends_) builder_.wait_stream(kComputeStream, stream);
+/// Blocking exchanges: the next pass starts when this one's messages are out and in. Megatron's batched
+/// exchanges end with a device synchronisation (batch_p2p_sync, on by default).
+void StageLowering::finish_exchange(const PipelineAction* next) {
+  const bool receives = next != nullptr && needs_message(*next);
+  if (unfinished_sends_.empty() && !receives) return;
+  for (const auto& pending : unfinished_sends_) {
+    builder_.wait_stream(kComputeStream, pending.stream);
+    if (pending.buffer != kNoIndex) builder_.free(pending.buffer);
+  }
   unfinished_sends_.clear();
+  if (!is_megatron(run_.software.stack)) return;
+  if (receives) await_receive(*next);
+  builder_.host_work(HostAction::kSynchronize);
+  builder_.host_wait(builder_.record(kComputeStream));
 }
 
 /// Sends what the action has made to the stage that needs it, or keeps it where the next chunk is here.
@@ -324,7 +339,7 @@ void StageLowering::write_step(bool first) {
     hand_on(actions[i]);
     for (std::size_t next = i + 1; next <= i + ahead && next < actions.size(); ++next)
       post_receive(actions[next]);
-    finish_sends();
+    if (!overlaps_messages()) finish_exchange(i + 1 < actions.size() ? &actions[i + 1] : nullptr);
   }
   builder_.set_scope(Phase::kOptimizer, micro_batches_ - 1, "");
   for (auto& chunk : chunks_) chunk->data_parallel->optimizer_step(first);

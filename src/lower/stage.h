@@ -51,6 +51,11 @@ class StageLowering {
     StreamIndex stream = 0;
   };
 
+  struct PendingSend {
+    StreamIndex stream = 0;
+    BufferIndex buffer = kNoIndex;  ///< freed when the message is out; kNoIndex: it has another owner
+  };
+
   [[nodiscard]] InFlight& in_flight(const PipelineAction& action);
   [[nodiscard]] bool needs_message(const PipelineAction& action) const;
   [[nodiscard]] bool overlaps_messages() const;
@@ -65,7 +70,7 @@ class StageLowering {
   void run(const PipelineAction& action);
   void hand_on(const PipelineAction& action);
   void send(std::int64_t from, std::int64_t to, bool forward, BufferIndex buffer, bool owned);
-  void finish_sends();
+  void finish_exchange(const PipelineAction* next);
 
   RunSpec run_;
   const Mesh& mesh_;
@@ -76,7 +81,7 @@ class StageLowering {
   std::int32_t micro_batches_ = 1;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<std::vector<InFlight>> in_flight_;  ///< by chunk and micro-batch
-  std::vector<StreamIndex> unfinished_sends_;
+  std::vector<PendingSend> unfinished_sends_;
   std::map<std::tuple<std::int64_t, std::int64_t, bool, bool>, Edge> edges_;
 };
 

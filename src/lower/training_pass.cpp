@@ -40,10 +40,19 @@ TrainingPass::TrainingPass(LoweringContext& context, DataParallel& data_parallel
       data_parallel_(&data_parallel),
       gradients_(context.graph, context.builder, fuses_gradient_accumulation(context.run.software.stack)),
       pending_weight_gradient_(context.graph.parameters.size(), kNoIndex),
-      weight_gradient_uses_(context.graph.parameters.size(), 0) {}
+      weight_gradient_uses_(context.graph.parameters.size(), 0) {
+  for (const auto& module : context.graph.modules) module_names_.push_back(context.builder.name(module.path));
+  for (OpIndex op = 0; op < num_vertices(context.graph.ops); ++op)
+    op_labels_.push_back(context.builder.name(context.graph.ops[op].label));
+}
 
-void TrainingPass::set_scope(Phase phase, const Op& op) {
-  context_->builder.set_scope(phase, micro_batch_, context_->graph.modules[op.module].path, op.label);
+void TrainingPass::set_scope(Phase phase, OpIndex op) {
+  context_->builder.set_scope(phase, micro_batch_, module_names_[context_->graph.ops[op].module],
+                              op_labels_[op]);
+}
+
+void TrainingPass::set_module_scope(Phase phase, ModuleIndex module) {
+  context_->builder.set_scope(phase, micro_batch_, module_names_[module], 0);
 }
 
 void TrainingPass::run_step(const OpStep& step) {
@@ -93,15 +102,15 @@ void TrainingPass::forward(MicroBatch micro_batch, PassState& state, BufferIndex
   for (const auto& step : plan.trace) {
     switch (step.kind) {
       case TraceStep::Kind::kEnter:
-        builder.set_scope(Phase::kForward, micro_batch_, graph.modules[step.index].path);
+        set_module_scope(Phase::kForward, step.index);
         data_parallel_->enter_forward(step.index);
         break;
       case TraceStep::Kind::kExit:
-        builder.set_scope(Phase::kForward, micro_batch_, graph.modules[step.index].path);
+        set_module_scope(Phase::kForward, step.index);
         data_parallel_->exit_forward(step.index);
         break;
       case TraceStep::Kind::kOp:
-        set_scope(Phase::kForward, graph.ops[step.index]);
+        set_scope(Phase::kForward, step.index);
         run_op_forward(step.index, state, false);
         break;
     }
@@ -161,7 +170,7 @@ void TrainingPass::recompute(const RecomputeRegion& region, PassState& state) {
     } else if (at.kind == TraceStep::Kind::kExit) {
       data_parallel_->exit_recompute(at.index);
     } else if (at.index == *next) {
-      set_scope(Phase::kRecompute, graph.ops[at.index]);
+      set_scope(Phase::kRecompute, at.index);
       run_op_forward(at.index, state, true);
       ++next;
     }
@@ -225,19 +234,19 @@ void TrainingPass::backward(MicroBatch micro_batch, PassState& state, BufferInde
   for (auto step = plan.trace.rbegin(); step != plan.trace.rend(); ++step) {
     switch (step->kind) {
       case TraceStep::Kind::kExit:
-        builder.set_scope(Phase::kBackward, micro_batch_, graph.modules[step->index].path);
+        set_module_scope(Phase::kBackward, step->index);
         data_parallel_->enter_backward(step->index);
         break;
       case TraceStep::Kind::kEnter:
         if (part == BackwardPart::kInputs) break;  // the module is left when its weights have gradients
-        builder.set_scope(Phase::kBackward, micro_batch_, graph.modules[step->index].path);
+        set_module_scope(Phase::kBackward, step->index);
         data_parallel_->exit_backward(step->index);
         break;
       case TraceStep::Kind::kOp: {
         const auto op = step->index;
         const auto region = plan.region_of[op];
         if (region != kNoIndex && op + 1 == plan.regions[region].end) recompute(plan.regions[region], state);
-        set_scope(Phase::kBackward, graph.ops[op]);
+        set_scope(Phase::kBackward, op);
         run_op_backward(op, state, part);
         if (region != kNoIndex && op == plan.regions[region].begin)
           release_region(plan.regions[region], state);
@@ -257,12 +266,12 @@ void TrainingPass::finish_weights(MicroBatch micro_batch, PassState& state) {
   auto next = state.deferred.begin();
   for (auto step = plan.trace.rbegin(); step != plan.trace.rend(); ++step) {
     if (step->kind == TraceStep::Kind::kEnter) {
-      builder.set_scope(Phase::kBackward, micro_batch_, graph.modules[step->index].path);
+      set_module_scope(Phase::kBackward, step->index);
       data_parallel_->exit_backward(step->index);
     } else if (step->kind == TraceStep::Kind::kOp && next != state.deferred.end() &&
                next->op == step->index) {
       const Op& op = graph.ops[next->op];
-      set_scope(Phase::kBackward, op);
+      set_scope(Phase::kBackward, next->op);
       weight_gradients(op);
       for (const auto handle : next->output_gradients) gradients_.release(handle);
       for (const auto tensor : op.saved) drop_hold(tensor, state);

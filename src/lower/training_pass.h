@@ -60,11 +60,14 @@ class TrainingPass {
   void release_if_dead(TensorIndex tensor, PassState& state);
   void input_gradients(const Op& op, const PassState& state, std::vector<BufferIndex>& made);
   void weight_gradients(const Op& op);
-  void set_scope(Phase phase, const Op& op);
+  void set_scope(Phase phase, OpIndex op);
+  void set_module_scope(Phase phase, ModuleIndex module);
 
   LoweringContext* context_;
   DataParallel* data_parallel_;
   GradientTable gradients_;
+  std::vector<std::uint32_t> module_names_;  ///< in the program's table
+  std::vector<std::uint32_t> op_labels_;
   std::vector<BufferIndex> pending_weight_gradient_;  ///< per parameter, while uses are outstanding
   std::vector<std::uint32_t> weight_gradient_uses_;   ///< per parameter, seen in this backward
   std::int32_t micro_batch_ = 0;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-#include <variant>
 
 #include "base/text.h"
 
@@ -21,13 +20,8 @@ constexpr double kRoomyShare = 0.30;
 
 class Adviser {
  public:
-  Adviser(const SummaryInputs& inputs, const Summary& summary, const Exposure& exposure,
-          const CriticalPath& path, std::uint32_t played)
-      : inputs_(inputs),
-        summary_(summary),
-        exposure_(exposure),
-        path_(path),
-        tasks_(tasks_of_rank(inputs.tasks, played)) {}
+  Adviser(const Summary& summary, const StepFigures& figures, bool reshards_after_forward)
+      : summary_(summary), figures_(figures), reshards_after_forward_(reshards_after_forward) {}
 
   std::vector<std::string> sentences() && {
     add_memory();
@@ -42,12 +36,11 @@ class Adviser {
 
  private:
   [[nodiscard]] double share(std::int64_t picoseconds) const {
-    return inputs_.timeline.end_ps > 0
-               ? static_cast<double>(picoseconds) / static_cast<double>(inputs_.timeline.end_ps)
-               : 0.0;
+    return figures_.end_ps > 0 ? static_cast<double>(picoseconds) / static_cast<double>(figures_.end_ps)
+                               : 0.0;
   }
   [[nodiscard]] std::int64_t exposed(Activity activity) const {
-    return exposure_.times[static_cast<std::size_t>(activity)];
+    return figures_.exposed[static_cast<std::size_t>(activity)];
   }
   [[nodiscard]] static std::string time(std::int64_t picoseconds) {
     return format_seconds(from_picoseconds(picoseconds));
@@ -85,20 +78,9 @@ class Adviser {
 
   /// Gathers of backward exist only because forward dropped what it had gathered.
   void add_resharding() {
-    if (!inputs_.reshards_after_forward) return;
-    std::int64_t saved = 0;
-    Bytes kept;
-    for (const auto task : tasks_) {
-      if (inputs_.tasks.tasks[task].kind != TaskKind::kCollective) continue;
-      if (activity_of(inputs_.program, inputs_.tasks, task) != Activity::kAllGather) continue;
-      const auto& scope = scope_of(inputs_.program, inputs_.tasks, task);
-      if (scope.phase != Phase::kBackward && scope.phase != Phase::kRecompute) continue;
-      saved += exposure_.of_task[task];
-      const auto& instruction = instruction_of(inputs_.program, inputs_.tasks, task);
-      if (scope.micro_batch == 0) {
-        kept += std::get<CollectiveWork>(inputs_.program.works[instruction.argument]).output;
-      }
-    }
+    if (!reshards_after_forward_) return;
+    const auto saved = figures_.regathered_ps;
+    const Bytes kept(figures_.regathered_bytes);
     if (share(saved) < kExposedShare) return;
     say("exposed all-gather in backward is {:.0f} % of the step: reshard_after_forward=false would save at "
         "most "
@@ -128,13 +110,7 @@ class Adviser {
   }
 
   void add_recompute() {
-    std::int64_t recomputed = 0;
-    for (const auto task : tasks_) {
-      if (activity_of(inputs_.program, inputs_.tasks, task) != Activity::kCompute) continue;
-      if (scope_of(inputs_.program, inputs_.tasks, task).phase == Phase::kRecompute) {
-        recomputed += exposure_.of_task[task];
-      }
-    }
+    const auto recomputed = figures_.recomputed_ps;
     if (share(recomputed) < kExposedShare) return;
     say("recomputation takes {:.0f} % of the step ({}); {} are free for keeping activations",
         100.0 * share(recomputed), time(recomputed), format_bytes(std::max(headroom(), Bytes(0))));
@@ -150,30 +126,29 @@ class Adviser {
   }
 
   void add_critical_path() {
-    const auto largest = std::max_element(path_.times.begin(), path_.times.end());
-    if (largest == path_.times.end() || *largest == 0) return;
+    const auto largest = std::max_element(figures_.critical_path.begin(), figures_.critical_path.end());
+    if (largest == figures_.critical_path.end() || *largest == 0) return;
     std::int64_t communication = 0;
     for (std::size_t i = 0; i < kActivities; ++i) {
-      if (is_communication(static_cast<Activity>(i))) communication += path_.times[i];
+      if (is_communication(static_cast<Activity>(i))) communication += figures_.critical_path[i];
     }
     say("the critical path is {:.0f} % compute, {:.0f} % communication and {:.0f} % CPU thread",
-        100.0 * share(path_.times[static_cast<std::size_t>(Activity::kCompute)]),
-        100.0 * share(communication), 100.0 * share(path_.times[static_cast<std::size_t>(Activity::kHost)]));
+        100.0 * share(figures_.critical_path[static_cast<std::size_t>(Activity::kCompute)]),
+        100.0 * share(communication),
+        100.0 * share(figures_.critical_path[static_cast<std::size_t>(Activity::kHost)]));
   }
 
-  const SummaryInputs& inputs_;
   const Summary& summary_;
-  const Exposure& exposure_;
-  const CriticalPath& path_;
-  std::vector<TaskIndex> tasks_;
+  const StepFigures& figures_;
+  bool reshards_after_forward_;
   std::vector<std::string> sentences_;
 };
 
 }  // namespace
 
-std::vector<std::string> advise(const SummaryInputs& inputs, const Summary& summary, const Exposure& exposure,
-                                const CriticalPath& path, std::uint32_t played) {
-  return Adviser(inputs, summary, exposure, path, played).sentences();
+std::vector<std::string> advise(const Summary& summary, const StepFigures& figures,
+                                bool reshards_after_forward) {
+  return Adviser(summary, figures, reshards_after_forward).sentences();
 }
 
 }  // namespace shardsim

@@ -4,17 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "metrics/critical_path.h"
-#include "metrics/exposure.h"
-#include "metrics/summarize.h"
+#include "metrics/step_figures.h"
+#include "metrics/summary.h"
 
 namespace shardsim {
 
-/// What limits the step and the memory and what would help, most important first. Every figure is read from
-/// the timeline of `played` or the memory replay; a saving is an upper bound (what is exposed now) and says
-/// so.
-[[nodiscard]] std::vector<std::string> advise(const SummaryInputs& inputs, const Summary& summary,
-                                              const Exposure& exposure, const CriticalPath& path,
-                                              std::uint32_t played);
+/// What limits the step and the memory and what would help, most important first. A saving is an upper bound
+/// (what is exposed now) and says so. `reshards_after_forward`: gathered parameters are dropped after forward
+/// although they could stay.
+[[nodiscard]] std::vector<std::string> advise(const Summary& summary, const StepFigures& figures,
+                                              bool reshards_after_forward);
 
 }  // namespace shardsim

@@ -44,6 +44,8 @@ struct SummaryInputs {
   bool reshards_after_forward = false;
 };
 
+struct StepFigures;
+
 /// FLOPs a model needs for one token, forward and backward: 6 N + 12 L H Q T.
 /// Source: PaLM (arXiv 2204.02311), appendix B; nothing recomputed, attention not halved for causality.
 [[nodiscard]] Flops model_flops_per_token(const SummaryInputs& inputs);
@@ -54,5 +56,7 @@ struct SummaryInputs {
 /// Every number of a report. The time breakdown and the communication table are of the played rank that ends
 /// last (ties: the first).
 [[nodiscard]] Summary summarize(SummaryInputs inputs);
+/// As above with the time of another number of micro-batches than were played; memory is of the played ones.
+[[nodiscard]] Summary summarize(SummaryInputs inputs, const StepFigures& figures);
 
 }  // namespace shardsim

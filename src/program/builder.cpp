@@ -81,14 +81,8 @@ WorkIndex ProgramTables::work(const Work& work) {
 }
 
 ScopeIndex ProgramTables::scope(const Scope& scope) {
-  SHARDSIM_CHECK(scope.module < (1U << 24U) && scope.label < (1U << 16U) && scope.micro_batch < (1 << 20),
-                 "module {}, label {}, micro-batch {}", scope.module, scope.label, scope.micro_batch);
-  const auto key = (static_cast<std::uint64_t>(scope.phase) << 60U) |
-                   (static_cast<std::uint64_t>(scope.micro_batch) << 40U) |
-                   (static_cast<std::uint64_t>(scope.module) << 16U) | scope.label;
-  const auto [found, added] = scopes_.try_emplace(key, static_cast<ScopeIndex>(program_->scopes.size()));
-  if (added) program_->scopes.push_back(scope);
-  return found->second;
+  if (program_->scopes.empty() || !(program_->scopes.back() == scope)) program_->scopes.push_back(scope);
+  return static_cast<ScopeIndex>(program_->scopes.size() - 1);
 }
 
 StreamIndex ProgramTables::stream(std::string_view name, std::int32_t priority) {
@@ -109,6 +103,11 @@ ProgramBuilder::ProgramBuilder(ProgramTables& tables, RankClass& rank_class)
 void ProgramBuilder::set_scope(Phase phase, std::int32_t micro_batch, std::string_view module,
                                std::string_view label) {
   scope_ = tables_->scope({phase, micro_batch, tables_->name(module), tables_->name(label)});
+}
+
+void ProgramBuilder::set_scope(Phase phase, std::int32_t micro_batch, std::uint32_t module,
+                               std::uint32_t label) {
+  scope_ = tables_->scope({phase, micro_batch, module, label});
 }
 
 ScopeIndex ProgramBuilder::enter_module(std::string_view module) {

@@ -25,7 +25,6 @@ class ProgramTables {
   std::unordered_map<std::string, std::uint32_t> names_;
   std::unordered_map<std::string, GroupIndex> groups_;
   std::unordered_multimap<std::size_t, WorkIndex> works_;
-  std::unordered_map<std::uint64_t, ScopeIndex> scopes_;
 };
 
 /// Writes the host program of one rank class with CUDA's words, in issue order.
@@ -35,6 +34,9 @@ class ProgramBuilder {
 
   /// Scope of the instructions that follow.
   void set_scope(Phase phase, std::int32_t micro_batch, std::string_view module, std::string_view label = {});
+  /// As above with names that the caller has looked up before.
+  void set_scope(Phase phase, std::int32_t micro_batch, std::uint32_t module, std::uint32_t label);
+  [[nodiscard]] std::uint32_t name(std::string_view text) { return tables_->name(text); }
   [[nodiscard]] ScopeIndex scope() const { return scope_; }
   void restore_scope(ScopeIndex scope) { scope_ = scope; }
   /// Same phase and micro-batch, on behalf of another module (a unit gathered ahead of its use). Returns the

@@ -124,7 +124,7 @@ struct Program {
   std::vector<std::string> names;  ///< module paths and labels; names[0] is ""
   std::vector<Work> works;         ///< distinct
   std::vector<Stream> streams;     ///< the same for every class; stream 0 is compute
-  std::vector<Scope> scopes;       ///< distinct
+  std::vector<Scope> scopes;       ///< no two neighbours alike
   std::vector<RankClass> classes;
   std::int64_t world = 1;
 };
