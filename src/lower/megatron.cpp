@@ -314,7 +314,7 @@ void Megatron::reduce_replicated_gradients() {
   if (!group || !context_->run.tensor_parallel.sequence_parallel) return;
   std::int64_t numel = 0;
   for (const auto& at : context_->graph.parameters) {
-    if (at.replicated && !at.expert) numel += at.numel();
+    if (at.replicated && at.sees_part_of_tokens && !at.expert) numel += at.numel();
   }
   const auto size = gradient_bytes(numel);
   const auto flat = builder_->allocate(size, MemoryCategory::kTemporaries, kComputeStream);

@@ -145,13 +145,17 @@ bool StageLowering::needs_message(const PipelineAction& action) const {
   return from >= 0 && from < last && layout_.table.stage_at(from) != stage_;
 }
 
-/// Plain schedules exchange messages in blocking pairs (Megatron-LM core 0.20.0
+/// Plain schedules exchange messages in blocking pairs: Megatron-LM core 0.20.0
 /// pipeline_parallel/schedules.py refuses the overlap flag there; PyTorch's Schedule1F1B and ScheduleGPipe
-/// wait for each batch of messages).
+/// wait for each batch of messages.
+bool StageLowering::sends_block() const {
+  return run_.pipeline.schedule == PipelineSchedule::k1f1b ||
+         run_.pipeline.schedule == PipelineSchedule::kGpipe;
+}
+
+/// Receives are posted two passes ahead: one of each direction.
 bool StageLowering::overlaps_messages() const {
-  const auto schedule = run_.pipeline.schedule;
-  return run_.pipeline.overlap_p2p && schedule != PipelineSchedule::k1f1b &&
-         schedule != PipelineSchedule::kGpipe;
+  return !sends_block() && run_.pipeline.overlap_p2p;
 }
 
 /// Megatron before Transformer Engine sends 1/tp of a replicated activation from each rank and gathers it
@@ -272,11 +276,11 @@ void StageLowering::send(std::int64_t from, std::int64_t to, bool forward, Buffe
   builder_.wait_stream(link.stream, kComputeStream);
   builder_.collective(link.stream,
                       {CollectiveOp::kSend, link.group, size, size, Dtype::kBf16, size.count() % 16 == 0});
-  if (overlaps_messages()) {
+  if (sends_block()) {
+    unfinished_sends_.push_back({link.stream, owned ? buffer : kNoIndex});
+  } else {
     builder_.use(buffer, link.stream);
     if (owned) builder_.free(buffer);
-  } else {
-    unfinished_sends_.push_back({link.stream, owned ? buffer : kNoIndex});
   }
 }
 

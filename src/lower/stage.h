@@ -58,8 +58,8 @@ class StageLowering {
 
   [[nodiscard]] InFlight& in_flight(const PipelineAction& action);
   [[nodiscard]] bool needs_message(const PipelineAction& action) const;
+  [[nodiscard]] bool sends_block() const;
   [[nodiscard]] bool overlaps_messages() const;
-  /// Elements that travel and the bytes of one message.
   [[nodiscard]] Bytes message_size() const;
   [[nodiscard]] bool gathers_messages() const;
   /// Of the message between two positions in the model, one of which is here.

@@ -222,9 +222,7 @@ void TrainingPass::start_backward(PassState& state, BufferIndex received) {
 
 void TrainingPass::backward(MicroBatch micro_batch, PassState& state, BufferIndex received,
                             BackwardPart part) {
-  const auto& graph = context_->graph;
   const auto& plan = context_->plan;
-  auto& builder = context_->builder;
   micro_batch_ = micro_batch.index;
   if (part == BackwardPart::kWeights) {
     finish_weights(micro_batch, state);
@@ -261,7 +259,6 @@ void TrainingPass::backward(MicroBatch micro_batch, PassState& state, BufferInde
 void TrainingPass::finish_weights(MicroBatch micro_batch, PassState& state) {
   const auto& graph = context_->graph;
   const auto& plan = context_->plan;
-  auto& builder = context_->builder;
   micro_batch_ = micro_batch.index;
   auto next = state.deferred.begin();
   for (auto step = plan.trace.rbegin(); step != plan.trace.rend(); ++step) {

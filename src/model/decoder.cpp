@@ -635,6 +635,7 @@ ModelGraph DecoderBuilder::build() {
       position_module = w_.path(body, names_.positions, "Embedding");
       position_table = w_.parameter(position_module, "weight",
                                     {c_.position_rows > 0 ? c_.position_rows : c_.max_positions, h});
+      w_.graph().parameters[position_table].sees_part_of_tokens = false;
     }
     if (c_.embedding_norm) embedding_norm = w_.norm(body, names_.embedding_norm, c_.norm, h);
   }

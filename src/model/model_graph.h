@@ -27,8 +27,10 @@ struct Parameter {
   std::vector<std::int64_t> shape;
   ModuleIndex module = kNoIndex;  ///< owner
   bool expert = false;            ///< one of a mixture's routed experts
-  /// Every tensor-parallel rank holds all of it.
-  bool replicated = true;
+  bool replicated = true;         ///< every tensor-parallel rank holds all of it
+  /// Under sequence parallelism its gradient on each rank is of 1/tp of the tokens. Position tables are read
+  /// before the sequence is cut (Megatron-LM core models/common/embeddings/language_model_embedding.py).
+  bool sees_part_of_tokens = true;
   bool embedding = false;  ///< the table of token embeddings, or a head that is tied to it
   [[nodiscard]] std::int64_t numel() const;
 };

@@ -113,9 +113,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Rule{"layers",
                            [](RunSpec& r) {
                              r.layout.pp = 4;
-                             r.model.layers = 30;
+                             r.model.layers = 33;
                            },
-                           "/layout/pp", "30 layers do not split evenly over 4", "3"},
+                           "/layout/pp", "33 layers do not split evenly over 4", "3"},
                       Rule{"interleaved_once",
                            [](RunSpec& r) {
                              r.layout.pp = 4;
@@ -212,14 +212,19 @@ TEST_P(UnsupportedFeature, IsNamedRatherThanIgnored) {
 INSTANTIATE_TEST_SUITE_P(
     Features, UnsupportedFeature,
     ::testing::Values(
-        Unsupported{"/layout/tp", [](RunSpec& r) { r.layout.tp = 2; }},
-        Unsupported{"/layout/pp", [](RunSpec& r) { r.layout.pp = 2; }},
-        Unsupported{"/layout/cp", [](RunSpec& r) { r.layout.cp = 2; }},
-        Unsupported{"/layout/ep", [](RunSpec& r) { r.layout.ep = 2; }},
-        Unsupported{"/data_parallel/strategy",
+        Unsupported{"/layout",
                     [](RunSpec& r) {
-                      r.data_parallel.strategy = DataParallelStrategy::kMegatronDistributedOptimizer;
+                      r.model.family = ModelFamily::kT5;
+                      r.layout.tp = 2;
                     }},
+        Unsupported{"/layout/ep", [](RunSpec& r) { r.layout.ep = 2; }},
+        Unsupported{"/layout/order",
+                    [](RunSpec& r) {
+                      r.data_parallel.strategy = DataParallelStrategy::kDdp;
+                      r.layout.ep = 2;
+                      r.layout.order = {"tp", "cp", "pp", "dp_shard", "dp_replicate"};
+                    }},
+        Unsupported{"/expert_parallel/balanced", [](RunSpec& r) { r.expert_parallel.balanced = false; }},
         Unsupported{"/data_parallel/optimizer_instances",
                     [](RunSpec& r) { r.data_parallel.optimizer_instances = 2; }},
         Unsupported{"/data_parallel/quantized_weights",

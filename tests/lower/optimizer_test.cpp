@@ -29,14 +29,17 @@ TEST_P(OptimizerMemory, MatchesTheMeasuredMultiples) {
   const double parameters = (3 * 45440 + 128064) * 4.0 / 4.0;  // fp32 shard of one of four ranks
   double state = 0.0;
   double temporary = 0.0;
+  double permanent = 0.0;  // workspaces of the matmul library
   replay(program, [&](std::size_t i, const Instruction& instruction, const Allocated& allocated) {
+    if (i < program.classes.front().first_step)
+      permanent = static_cast<double>(allocated.of(MemoryCategory::kTemporaries));
     if (i < program.classes.front().steady_step) return;
     state = static_cast<double>(allocated.of(MemoryCategory::kOptimizerStates));
     if (program.scopes[instruction.scope].phase != Phase::kOptimizer) return;
     temporary = std::max(temporary, static_cast<double>(allocated.of(MemoryCategory::kTemporaries)));
   });
   EXPECT_NEAR(state / parameters, row.state, 0.002);
-  EXPECT_NEAR(temporary / parameters, row.temporary, 0.002);
+  EXPECT_NEAR((temporary - permanent) / parameters, row.temporary, 0.002);
 }
 
 // For-loop: up to three of the largest tensor, here the embedding or the head (16,000 of the rank's 66,096

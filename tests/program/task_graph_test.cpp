@@ -152,7 +152,8 @@ TEST(Link, SiblingGroupsDoNotMeet) {
 }
 
 TEST(Link, MembersThatIssueDifferentCollectivesAreABug) {
-  Draft draft(1);
+  Draft draft(2);
+  draft.program().classes.front().ranks = {0};
   auto& second = draft.program().classes.emplace_back();
   ProgramTables tables(draft.program());
   second.ranks = {1};
