@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <unistd.h>
 
 #include <exception>
@@ -25,9 +26,21 @@ int report_bug(const char* what) {
   return shardsim::kBug;
 }
 
+/// Predictions make and drop large arrays by the dozen. Kept in the heap they are not zeroed page by page by
+/// the kernel every time.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLarge = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kLarge);
+  mallopt(M_TRIM_THRESHOLD, kLarge);
+  mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_freed_memory();
   const bool out_is_terminal = isatty(STDOUT_FILENO) != 0;
   const bool err_is_terminal = isatty(STDERR_FILENO) != 0;
   const shardsim::Console console{std::cout,         std::cerr,       {out_is_terminal},

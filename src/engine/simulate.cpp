@@ -1,8 +1,9 @@
 // Event-driven execution of a DAG of tasks whose work shares resources.
 //
-// Only resources that are over-subscribed at full speed couple tasks; everything else runs at rate 1 and
-// needs one event. Changes at one instant are collected and rates are worked out once, for the tasks that
-// over-subscribed resources connect.
+// A task without demands ends when its predecessors' ends say so: its times are known as soon as theirs are,
+// in one pass over the graph and without an event. Tasks with demands go through the clock. Only resources
+// that are over-subscribed at full speed couple them; everything else runs at rate 1. Changes at one instant
+// are collected and rates are worked out once, for the tasks that over-subscribed resources connect.
 
 #include "engine/simulate.h"
 
@@ -94,6 +95,7 @@ class Simulation {
   void start(std::uint32_t task);
   void begin_flow(std::uint32_t task);
   void finish(std::uint32_t task);
+  void end(std::uint32_t task, std::int64_t time);
   void schedule_end(std::uint32_t task);
   void mark_dirty(ResourceIndex resource);
   void settle();
@@ -164,26 +166,38 @@ void Simulation::build_successors() {
   }
 }
 
+/// All predecessors' ends are known, the last of them is the span's start.
 void Simulation::start(std::uint32_t task) {
-  timeline_.spans[task].start_ps = now_;
-  const auto fixed = program_.tasks[task].fixed_ps;
-  if (fixed == 0) {
+  const auto& priced = program_.tasks[task];
+  auto& span = timeline_.spans[task];
+  span.flow_ps = span.start_ps + priced.fixed_ps;
+  if (priced.demands_begin == priced.demands_end || priced.work_ps == 0) {
+    end(task, span.flow_ps + priced.work_ps);
+    return;
+  }
+  if (span.flow_ps == now_) {
     begin_flow(task);
     return;
   }
   stage_[task] = Stage::kFixed;
-  queue_.push({now_ + fixed, task, version_[task]});
+  queue_.push({span.flow_ps, task, version_[task]});
+}
+
+void Simulation::end(std::uint32_t task, std::int64_t time) {
+  stage_[task] = Stage::kDone;
+  timeline_.spans[task].end_ps = time;
+  timeline_.end_ps = std::max(timeline_.end_ps, time);
+  ++done_;
+  for (auto i = next_begin_[task]; i < next_begin_[task + 1]; ++i) {
+    auto& start_ps = timeline_.spans[next_[i]].start_ps;
+    start_ps = std::max(start_ps, time);
+    if (--blockers_[next_[i]] == 0) ready_.push_back(next_[i]);
+  }
 }
 
 void Simulation::begin_flow(std::uint32_t task) {
-  timeline_.spans[task].flow_ps = now_;
-  const auto& priced = program_.tasks[task];
-  if (priced.work_ps == 0) {
-    finish(task);
-    return;
-  }
   stage_[task] = Stage::kFlowing;
-  remaining_[task] = static_cast<double>(priced.work_ps);
+  remaining_[task] = static_cast<double>(program_.tasks[task].work_ps);
   updated_[task] = now_;
   rate_[task] = 1.0;
   for (const auto* demand = demands_begin(task); demand != demands_end(task); ++demand) {
@@ -200,25 +214,18 @@ void Simulation::begin_flow(std::uint32_t task) {
 }
 
 void Simulation::finish(std::uint32_t task) {
-  if (stage_[task] == Stage::kFlowing) {
-    for (const auto* demand = demands_begin(task); demand != demands_end(task); ++demand) {
-      auto& resource = resources_[demand->resource];
-      if (demand->held) {
-        resource.held -= demand->weight;
-      } else {
-        resource.flows.erase(std::find(resource.flows.begin(), resource.flows.end(), task));
-        // An idle resource starts from zero again, so that rounding cannot build up.
-        resource.load = resource.flows.empty() ? 0.0 : resource.load - demand->weight;
-      }
-      mark_dirty(demand->resource);
+  for (const auto* demand = demands_begin(task); demand != demands_end(task); ++demand) {
+    auto& resource = resources_[demand->resource];
+    if (demand->held) {
+      resource.held -= demand->weight;
+    } else {
+      resource.flows.erase(std::find(resource.flows.begin(), resource.flows.end(), task));
+      // An idle resource starts from zero again, so that rounding cannot build up.
+      resource.load = resource.flows.empty() ? 0.0 : resource.load - demand->weight;
     }
+    mark_dirty(demand->resource);
   }
-  stage_[task] = Stage::kDone;
-  timeline_.spans[task].end_ps = now_;
-  ++done_;
-  for (auto i = next_begin_[task]; i < next_begin_[task + 1]; ++i) {
-    if (--blockers_[next_[i]] == 0) ready_.push_back(next_[i]);
-  }
+  end(task, now_);
 }
 
 void Simulation::schedule_end(std::uint32_t task) {
@@ -356,7 +363,6 @@ Timeline Simulation::run() {
     const auto stuck = std::find(stage_.begin(), stage_.end(), Stage::kWaiting) - stage_.begin();
     fail_check("every task ran", __FILE__, __LINE__, fmt::format("task {} waits on a cycle", stuck));
   }
-  timeline_.end_ps = now_;
   return std::move(timeline_);
 }
 

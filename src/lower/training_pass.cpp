@@ -42,8 +42,25 @@ TrainingPass::TrainingPass(LoweringContext& context, DataParallel& data_parallel
       pending_weight_gradient_(context.graph.parameters.size(), kNoIndex),
       weight_gradient_uses_(context.graph.parameters.size(), 0) {
   for (const auto& module : context.graph.modules) module_names_.push_back(context.builder.name(module.path));
-  for (OpIndex op = 0; op < num_vertices(context.graph.ops); ++op)
-    op_labels_.push_back(context.builder.name(context.graph.ops[op].label));
+  const auto kernel_of = [&](const OpStep& step) {
+    return std::visit(
+        [&](const auto& shape) -> WorkIndex {
+          if constexpr (std::is_constructible_v<Work, decltype(shape)>) {
+            return context.builder.work(shape);
+          } else {
+            return kNoIndex;
+          }
+        },
+        step);
+  };
+  for (OpIndex index = 0; index < num_vertices(context.graph.ops); ++index) {
+    const Op& op = context.graph.ops[index];
+    op_labels_.push_back(context.builder.name(op.label));
+    auto& forward = forward_kernels_.emplace_back();
+    for (const auto& step : op.forward) forward.push_back(kernel_of(step));
+    auto& backward = backward_kernels_.emplace_back();
+    for (const auto& step : op.backward) backward.push_back(kernel_of(step.shape));
+  }
 }
 
 void TrainingPass::set_scope(Phase phase, OpIndex op) {
@@ -55,32 +72,32 @@ void TrainingPass::set_module_scope(Phase phase, ModuleIndex module) {
   context_->builder.set_scope(phase, micro_batch_, module_names_[module], 0);
 }
 
-void TrainingPass::run_step(const OpStep& step) {
+void TrainingPass::wait_for_overlapping() {
+  for (const auto stream : overlapping_) context_->builder.wait_stream(kComputeStream, stream);
+  overlapping_.clear();
+}
+
+/// `kernel`: of the step, when it is one.
+void TrainingPass::run_step(const OpStep& step, WorkIndex kernel) {
   auto& builder = context_->builder;
-  std::visit(
-      [&](const auto& shape) {
-        using Shape = std::decay_t<decltype(shape)>;
-        if constexpr (std::is_same_v<Shape, CommunicationShape>) {
-          const auto group = context_->axis_groups[static_cast<std::size_t>(shape.axis)];
-          if (!group) return;  // a degree of one
-          auto stream = kComputeStream;
-          if (shape.overlaps) {
-            stream = builder.stream(axis_stream(shape.axis));
-            builder.wait_stream(stream, kComputeStream);
-            overlapping_.push_back(stream);
-          }
-          const bool aligned = std::min(shape.input, shape.output).count() % 16 == 0;
-          builder.collective(stream, {shape.op, *group, shape.input, shape.output, shape.dtype, aligned});
-        } else if constexpr (std::is_same_v<Shape, CommunicationWait>) {
-          for (const auto stream : overlapping_) builder.wait_stream(kComputeStream, stream);
-          overlapping_.clear();
-        } else if constexpr (std::is_same_v<Shape, HostSynchronization>) {
-          builder.host_wait(builder.record(kComputeStream));
-        } else {
-          builder.launch(kComputeStream, shape);
-        }
-      },
-      step);
+  if (kernel != kNoIndex) {
+    builder.launch(kComputeStream, kernel);
+  } else if (const auto* shape = std::get_if<CommunicationShape>(&step)) {
+    const auto group = context_->axis_groups[static_cast<std::size_t>(shape->axis)];
+    if (!group) return;  // a degree of one
+    auto stream = kComputeStream;
+    if (shape->overlaps) {
+      stream = builder.stream(axis_stream(shape->axis));
+      builder.wait_stream(stream, kComputeStream);
+      overlapping_.push_back(stream);
+    }
+    const bool aligned = std::min(shape->input, shape->output).count() % 16 == 0;
+    builder.collective(stream, {shape->op, *group, shape->input, shape->output, shape->dtype, aligned});
+  } else if (std::holds_alternative<CommunicationWait>(step)) {
+    wait_for_overlapping();
+  } else {
+    builder.host_wait(builder.record(kComputeStream));
+  }
 }
 
 void TrainingPass::forward(MicroBatch micro_batch, PassState& state, BufferIndex received) {
@@ -130,7 +147,7 @@ void TrainingPass::run_op_forward(OpIndex index, PassState& state, bool recomput
   const auto workspace =
       scratch ? builder.allocate(op.forward_workspace, MemoryCategory::kTemporaries, kComputeStream)
               : kNoIndex;
-  for (const auto& step : op.forward) run_step(step);
+  for (std::size_t i = 0; i < op.forward.size(); ++i) run_step(op.forward[i], forward_kernels_[index][i]);
   if (scratch) builder.free(workspace);
   for (const auto tensor : op.inputs) {
     if (state.uses_left[tensor] > 0) --state.uses_left[tensor];
@@ -269,7 +286,7 @@ void TrainingPass::finish_weights(MicroBatch micro_batch, PassState& state) {
                next->op == step->index) {
       const Op& op = graph.ops[next->op];
       set_scope(Phase::kBackward, next->op);
-      weight_gradients(op);
+      weight_gradients(next->op);
       for (const auto handle : next->output_gradients) gradients_.release(handle);
       for (const auto tensor : op.saved) drop_hold(tensor, state);
       ++next;
@@ -307,18 +324,18 @@ void TrainingPass::run_op_backward(OpIndex index, PassState& state, BackwardPart
                 : kNoIndex;
     std::vector<BufferIndex> made(op.inputs.size(), kNoIndex);
     input_gradients(op, state, made);
-    for (const auto& step : op.backward) {
-      if (!step.weight_gradient) run_step(step.shape);
+    for (std::size_t i = 0; i < op.backward.size(); ++i) {
+      if (!op.backward[i].weight_gradient) run_step(op.backward[i].shape, backward_kernels_[index][i]);
     }
     defers = part == BackwardPart::kInputs && !op.parameters.empty();
     if (defers) {
-      run_step(CommunicationWait{});
+      wait_for_overlapping();
       auto& deferred = state.deferred.emplace_back(DeferredWeightGradient{index, {}});
       for (const auto tensor : op.outputs) {
         if (gradients_.has(tensor)) deferred.output_gradients.push_back(gradients_.keep(tensor));
       }
     } else {
-      weight_gradients(op);
+      weight_gradients(index);
     }
     if (scratch) builder.free(workspace);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -347,12 +364,13 @@ void TrainingPass::input_gradients(const Op& op, const PassState& state, std::ve
   }
 }
 
-void TrainingPass::weight_gradients(const Op& op) {
+void TrainingPass::weight_gradients(OpIndex index) {
+  const Op& op = context_->graph.ops[index];
   auto& builder = context_->builder;
   std::vector<BufferIndex> buffers;
   for (const auto parameter : op.parameters) buffers.push_back(data_parallel_->allocate_gradient(parameter));
-  for (const auto& step : op.backward) {
-    if (step.weight_gradient) run_step(step.shape);
+  for (std::size_t i = 0; i < op.backward.size(); ++i) {
+    if (op.backward[i].weight_gradient) run_step(op.backward[i].shape, backward_kernels_[index][i]);
   }
   for (std::size_t i = 0; i < op.parameters.size(); ++i) {
     const auto parameter = op.parameters[i];

@@ -50,7 +50,8 @@ class TrainingPass {
  private:
   void run_op_forward(OpIndex op, PassState& state, bool recomputing);
   void run_op_backward(OpIndex op, PassState& state, BackwardPart part);
-  void run_step(const OpStep& step);
+  void run_step(const OpStep& step, WorkIndex kernel);
+  void wait_for_overlapping();
   void start_backward(PassState& state, BufferIndex received);
   void finish_weights(MicroBatch micro_batch, PassState& state);
   void finish_micro_batch(PassState& state);
@@ -59,7 +60,7 @@ class TrainingPass {
   void drop_hold(TensorIndex tensor, PassState& state);
   void release_if_dead(TensorIndex tensor, PassState& state);
   void input_gradients(const Op& op, const PassState& state, std::vector<BufferIndex>& made);
-  void weight_gradients(const Op& op);
+  void weight_gradients(OpIndex op);
   void set_scope(Phase phase, OpIndex op);
   void set_module_scope(Phase phase, ModuleIndex module);
 
@@ -68,6 +69,8 @@ class TrainingPass {
   GradientTable gradients_;
   std::vector<std::uint32_t> module_names_;  ///< in the program's table
   std::vector<std::uint32_t> op_labels_;
+  std::vector<std::vector<WorkIndex>> forward_kernels_;  ///< per op and step; kNoIndex for what is no kernel
+  std::vector<std::vector<WorkIndex>> backward_kernels_;
   std::vector<BufferIndex> pending_weight_gradient_;  ///< per parameter, while uses are outstanding
   std::vector<std::uint32_t> weight_gradient_uses_;   ///< per parameter, seen in this backward
   std::int32_t micro_batch_ = 0;

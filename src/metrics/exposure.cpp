@@ -1,8 +1,8 @@
 #include "metrics/exposure.h"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
+#include <vector>
 
 namespace shardsim {
 namespace {
@@ -18,7 +18,8 @@ struct Change {
   TaskIndex task = 0;
 };
 
-using Running = std::set<std::tuple<std::uint8_t, std::int64_t, TaskIndex>>;
+/// Ascending; a handful at any time.
+using Running = std::vector<std::tuple<std::uint8_t, std::int64_t, TaskIndex>>;
 
 std::vector<Change> changes_of(const TaskGraph& graph, const Timeline& timeline, std::uint32_t played) {
   std::vector<Change> changes;
@@ -47,7 +48,7 @@ Exposure expose(const Program& program, const TaskGraph& graph, const Timeline& 
     now = until;
     auto showing = Activity::kIdle;
     if (!running.empty()) {
-      const auto task = std::get<TaskIndex>(*running.begin());
+      const auto task = std::get<TaskIndex>(running.front());
       exposure.of_task[task] += passed;
       showing = activity_of(program, graph, task);
     }
@@ -58,9 +59,9 @@ Exposure expose(const Program& program, const TaskGraph& graph, const Timeline& 
     const auto activity = activity_of(program, graph, change.task);
     const auto key = std::tuple(rank_of(activity), timeline.spans[change.task].start_ps, change.task);
     if (change.starts) {
-      running.insert(key);
+      running.insert(std::lower_bound(running.begin(), running.end(), key), key);
     } else {
-      running.erase(key);
+      running.erase(std::lower_bound(running.begin(), running.end(), key));
     }
   }
   advance(timeline.end_ps);

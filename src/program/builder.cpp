@@ -136,6 +136,10 @@ void ProgramBuilder::launch(StreamIndex stream, const KernelShape& shape) {
   append(Verb::kLaunch, stream, tables_->work(std::visit([](const auto& s) { return Work(s); }, shape)));
 }
 
+void ProgramBuilder::launch(StreamIndex stream, WorkIndex kernel) {
+  append(Verb::kLaunch, stream, kernel);
+}
+
 void ProgramBuilder::collective(StreamIndex stream, const CollectiveWork& work) {
   SHARDSIM_CHECK(work.group < class_->groups.size(), "group {} of {}", work.group, class_->groups.size());
   append(Verb::kCollective, stream, tables_->work(work));

@@ -48,6 +48,9 @@ class ProgramBuilder {
   GroupIndex add_group(ProcessGroup group);
 
   void launch(StreamIndex stream, const KernelShape& shape);
+  /// As above with a kernel that the caller has looked up before.
+  void launch(StreamIndex stream, WorkIndex kernel);
+  [[nodiscard]] WorkIndex work(const Work& work) { return tables_->work(work); }
   void collective(StreamIndex stream, const CollectiveWork& work);
   void copy(StreamIndex stream, const CopyWork& work);
   void host_work(HostAction action, std::int64_t count = 1);
