@@ -32,6 +32,7 @@ class LayoutChecker {
     check_tensor_parallel();
     check_context_parallel();
     check_pipeline();
+    check_expert_parts();
     return std::move(errors_);
   }
 
@@ -82,8 +83,9 @@ class LayoutChecker {
           fmt::format("a divisor or a multiple of {}", kv_heads), fmt::format("{}", tp),
           fmt::format("nearest legal value: {}", nearest_divisor(kv_heads, tp)));
     }
+    require_divides("/layout/tp", tp, run_.model.ffn_hidden, "the feed-forward width");
     if (tp > 1 && run_.tensor_parallel.sequence_parallel) {
-      require_sequence_multiple(tp, "sequence parallelism splits the sequence over tp");
+      require_sequence_multiple(tp * mesh_.size("cp"), "sequence parallelism splits the sequence over tp");
     }
   }
 
@@ -97,6 +99,25 @@ class LayoutChecker {
     }
     // Causal load balance: every rank takes one early and one late chunk of the sequence.
     require_sequence_multiple(2 * cp, "context parallelism gives every rank two chunks of the sequence");
+  }
+
+  void check_expert_parts() {
+    if (!run_.model.moe) return;
+    const auto tp = mesh_.size("tp");
+    const auto etp = run_.layout.etp.value_or(tp);
+    require_divides("/layout/etp", etp, run_.model.moe->ffn_hidden, "the width of an expert");
+    if (run_.layout.ep == 1 && etp != tp) {
+      add("/layout/etp", "experts that are not spread are cut as everything else", fmt::format("tp = {}", tp),
+          fmt::format("{}", etp), fmt::format("nearest legal value: {}", tp));
+    }
+    const auto inside = mesh_.size("dp_shard") * mesh_.size("cp") * tp;
+    if (run_.data_parallel.strategy == DataParallelStrategy::kFsdp2 && etp >= 1 && run_.layout.ep > 1 &&
+        inside % (run_.layout.ep * etp) != 0) {
+      add("/layout/ep", "FSDP2 spreads experts over the ranks that shard parameters",
+          fmt::format("a divisor of dp_shard x cp x tp / etp = {}", inside / etp),
+          fmt::format("{}", run_.layout.ep),
+          fmt::format("nearest legal value: {}", nearest_divisor(inside / etp, run_.layout.ep)));
+    }
   }
 
   void require_sequence_multiple(std::int64_t step, std::string_view problem) {
@@ -208,6 +229,35 @@ class LayoutChecker {
   Diagnostics errors_;
 };
 
+/// Rules of expert parallelism.
+Diagnostics check_experts(const RunSpec& run, const Mesh& mesh) {
+  Diagnostics errors;
+  const auto ep = run.layout.ep;
+  const auto experts = run.model.moe ? run.model.moe->experts : 0;
+  if (ep <= 1) return errors;
+  const auto add = [&](std::string problem, std::string expected, std::int64_t nearest) {
+    errors.push_back({.file = {},
+                      .pointer = "/layout/ep",
+                      .problem = std::move(problem),
+                      .expected = std::move(expected),
+                      .found = fmt::format("{}", ep),
+                      .hint = fmt::format("nearest legal value: {}", nearest)});
+  };
+  if (experts < 1) {
+    add("the model has no experts to spread", "1", 1);
+    return errors;
+  }
+  if (experts % ep != 0) {
+    add("does not divide the experts", fmt::format("a divisor of {}", experts), nearest_divisor(experts, ep));
+  }
+  const auto etp = run.layout.etp.value_or(run.layout.tp);
+  const auto room = mesh.world / mesh.size("pp") / etp;
+  if (etp < 1 || room < 1 || room % ep == 0) return errors;
+  add("does not divide the ranks that experts may spread over",
+      fmt::format("a divisor of dp x cp x tp / etp = {}", room), nearest_divisor(room, ep));
+  return errors;
+}
+
 /// A value that has a lower bound of its own, whatever the rest of the run says.
 struct LowerBound {
   std::string_view pointer;
@@ -260,34 +310,8 @@ Diagnostics check_layout(const RunSpec& run) {
   }
   // The remaining rules divide by these values, so they only make sense once each is positive.
   if (!errors.empty()) return errors;
-  return LayoutChecker(run, mesh.value()).check();
-}
-
-Diagnostics check_experts(const RunSpec& run, std::int64_t experts) {
-  Diagnostics errors;
-  const auto ep = run.layout.ep;
-  const auto mesh = make_mesh(run);
-  if (ep <= 1 || !mesh.ok()) return errors;
-  const auto add = [&](std::string problem, std::string expected, std::int64_t nearest) {
-    errors.push_back({.file = {},
-                      .pointer = "/layout/ep",
-                      .problem = std::move(problem),
-                      .expected = std::move(expected),
-                      .found = fmt::format("{}", ep),
-                      .hint = fmt::format("nearest legal value: {}", nearest)});
-  };
-  if (experts < 1) {
-    add("the model has no experts to spread", "1", 1);
-    return errors;
-  }
-  if (experts % ep != 0) {
-    add("does not divide the experts", fmt::format("a divisor of {}", experts), nearest_divisor(experts, ep));
-  }
-  const auto etp = run.layout.etp.value_or(run.layout.tp);
-  const auto room = mesh.value().world / mesh.value().size("pp") / etp;
-  if (etp < 1 || room < 1 || room % ep == 0) return errors;
-  add("does not divide the ranks that experts may spread over",
-      fmt::format("a divisor of dp x cp x tp / etp = {}", room), nearest_divisor(room, ep));
+  errors = LayoutChecker(run, mesh.value()).check();
+  for (auto& error : check_experts(run, mesh.value())) errors.push_back(std::move(error));
   return errors;
 }
 

@@ -37,10 +37,6 @@ struct Mesh {
 /// legal.
 [[nodiscard]] Diagnostics check_layout(const RunSpec& run);
 
-/// Rules of expert parallelism, for a model with `experts` routed experts (0: none); check_layout does not
-/// know their number.
-[[nodiscard]] Diagnostics check_experts(const RunSpec& run, std::int64_t experts);
-
 /// Features that `run` asks for and that are not simulated yet, one diagnostic each, so that none is ignored
 /// silently. Independent of check_layout.
 [[nodiscard]] Diagnostics unsupported_features(const RunSpec& run);

@@ -48,9 +48,13 @@ bool cuts_model(const LayoutSpec& layout) {
   return layout.tp > 1 || layout.pp > 1 || layout.cp > 1 || layout.ep > 1;
 }
 
-bool shards_units(DataParallelStrategy strategy) {
-  return strategy != DataParallelStrategy::kDdp &&
-         strategy != DataParallelStrategy::kMegatronDistributedOptimizer;
+bool spreads_experts(const RunSpec& run) {
+  const auto strategy = run.data_parallel.strategy;
+  const auto stack = run.software.stack;
+  const bool megatron = stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
+  return strategy == DataParallelStrategy::kFsdp2 ||
+         strategy == DataParallelStrategy::kMegatronDistributedOptimizer ||
+         (strategy == DataParallelStrategy::kDdp && megatron);
 }
 
 }  // namespace
@@ -61,9 +65,8 @@ Diagnostics unsupported_features(const RunSpec& run) {
       {cuts_model(run.layout) && run.model.family != ModelFamily::kDecoder, "/layout",
        "tensor, pipeline, context and expert parallelism of this kind of model",
        "tp, pp, cp and ep of 1; decoder-only transformers can be cut"},
-      {run.layout.ep > 1 && shards_units(data_parallel.strategy), "/layout/ep",
-       "expert parallelism with this strategy",
-       "1, or ddp or megatron_distributed_optimizer on a Megatron stack"},
+      {run.layout.ep > 1 && !spreads_experts(run), "/layout/ep", "expert parallelism with this strategy",
+       "1, or fsdp2, or ddp or megatron_distributed_optimizer on a Megatron stack"},
       {run.layout.ep > 1 && run.layout.order.back() != "pp", "/layout/order",
        "expert parallelism with pp not outermost", "pp last"},
       {!run.expert_parallel.balanced, "/expert_parallel/balanced", "unbalanced routing", "true"},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -25,6 +26,8 @@ struct Pending {
 /// One `fully_shard` parameter group.
 struct Group {
   Unit unit;
+  std::int64_t shards = 1;  ///< ranks that it is cut over
+  GroupIndex shard_group = 0;
   Bytes shard_param;      ///< padded, in the gathered dtype
   Bytes unsharded_param;  ///< padded, in the gathered dtype
   std::vector<Bytes> unsharded_each;
@@ -67,6 +70,7 @@ class Fsdp2 final : public DataParallel {
 
  private:
   [[nodiscard]] Group make_group(Unit unit) const;
+  [[nodiscard]] std::vector<Unit> separate_experts(std::vector<Unit> units) const;
   [[nodiscard]] bool reduces() const {
     return !context_->run.data_parallel.accumulate_unsharded || micro_batch_.is_last();
   }
@@ -100,6 +104,8 @@ class Fsdp2 final : public DataParallel {
   StreamIndex reduce_scatter_ = 0;
   StreamIndex all_reduce_ = 0;
   GroupIndex shard_group_ = 0;
+  std::int64_t expert_shards_ = 1;
+  GroupIndex expert_shard_group_ = 0;
   GroupIndex replicate_group_ = 0;
   std::optional<GroupIndex> kept_group_;
   MicroBatch micro_batch_;
@@ -123,22 +129,26 @@ Group Fsdp2::make_group(Unit unit) const {
   const auto& graph = context_->graph;
   const auto& spec = context_->run.data_parallel;
   Group group;
+  const bool experts = context_->run.layout.ep > 1 && !unit.parameters.empty() &&
+                       graph.parameters[unit.parameters.front()].expert;
+  group.shards = experts ? expert_shards_ : shard_degree_;
+  group.shard_group = experts ? expert_shard_group_ : shard_group_;
   std::int64_t padded_shard = 0;
   for (const auto index : unit.parameters) {
-    const auto shard = fsdp2_shard_numel(graph.parameters[index], shard_degree_);
+    const auto shard = fsdp2_shard_numel(graph.parameters[index], group.shards);
     padded_shard += shard;
-    group.unsharded_each.emplace_back(dtype_bytes(param_, shard * shard_degree_));
+    group.unsharded_each.emplace_back(dtype_bytes(param_, shard * group.shards));
   }
   group.shard_elements = padded_shard;
   group.shard_param = Bytes(dtype_bytes(param_, padded_shard));
   group.shard_stored = Bytes(dtype_bytes(stored_, padded_shard));
-  group.unsharded_param = group.shard_param * shard_degree_;
+  group.unsharded_param = group.shard_param * group.shards;
   const bool asked = spec.reshard_after_forward.has_value() || spec.reshard_degree.has_value();
   // PyTorch < 2.14 keeps the root unsharded whatever was asked; since 2.14 only when nothing was asked.
   const bool root_kept = unit.is_root && (!asked || context_->run.software.torch < TorchVersion{2, 14});
-  const auto degree = spec.reshard_degree.value_or(shard_degree_);
+  const auto degree = std::min(spec.reshard_degree.value_or(group.shards), group.shards);
   group.reshard_after_forward = !root_kept && degree > 1 && spec.reshard_after_forward.value_or(true);
-  if (group.reshard_after_forward && degree < shard_degree_) group.keep_degree = degree;
+  if (group.reshard_after_forward && degree < group.shards) group.keep_degree = degree;
   // The usual wrapping keeps [norm, head] gathered: backward wants it first (torchtitan distributed/fsdp.py).
   const bool is_head = !unit.is_root && std::holds_alternative<WrapBlockAndEnds>(spec.wrap) &&
                        std::none_of(unit.modules.begin(), unit.modules.end(),
@@ -150,6 +160,32 @@ Group Fsdp2::make_group(Unit unit) const {
   return group;
 }
 
+/// Under expert parallelism every module of experts is a unit of its own (torchtitan models/*/parallelize.py:
+/// fully_shard(experts, mesh=dp_mod_ep_mesh)).
+std::vector<Unit> Fsdp2::separate_experts(std::vector<Unit> units) const {
+  if (context_->run.layout.ep == 1) return units;
+  const auto& graph = context_->graph;
+  std::vector<Unit> separated;
+  for (auto& unit : units) {
+    std::vector<ParameterIndex> dense;
+    std::vector<Unit> experts;
+    for (const auto index : unit.parameters) {
+      const auto& parameter = graph.parameters[index];
+      if (!parameter.expert) {
+        dense.push_back(index);
+        continue;
+      }
+      if (experts.empty() || experts.back().modules.front() != parameter.module)
+        experts.push_back({graph.modules[parameter.module].path, {parameter.module}, {}, false});
+      experts.back().parameters.push_back(index);
+    }
+    unit.parameters = std::move(dense);
+    std::move(experts.begin(), experts.end(), std::back_inserter(separated));
+    separated.push_back(std::move(unit));
+  }
+  return separated;
+}
+
 void Fsdp2::setup() {
   const auto& graph = context_->graph;
   copy_in_ = builder_->stream("all_gather_copy_in", -1);
@@ -158,6 +194,15 @@ void Fsdp2::setup() {
   if (replicas_ > 1) all_reduce_ = builder_->stream("all_reduce");
   shard_group_ = add_mesh_group(*context_, "dp_shard", kShardDimensions, 0);
   if (replicas_ > 1) replicate_group_ = add_mesh_group(*context_, "dp_replicate", {"dp_replicate"}, 1);
+  if (const auto& layout = context_->run.layout; layout.ep > 1) {
+    // Each rank holds some of the experts; the ranks that hold the same ones shard them.
+    const auto inner = layout.ep * layout.etp.value_or(layout.tp);
+    expert_shards_ = shard_degree_ * layout.tp / inner;
+    if (expert_shards_ > 1) {
+      expert_shard_group_ =
+          add_stage_group(*context_, "expert_shard", inner, expert_shards_, kExpertDataCommunicator);
+    }
+  }
   if (const auto degree = context_->run.data_parallel.reshard_degree) {
     kept_group_ = add_subgroup(*context_, "dp_shard_kept", "dp_shard", *degree, 2);
   }
@@ -165,7 +210,7 @@ void Fsdp2::setup() {
   SHARDSIM_CHECK(units.ok(), "wrapping was accepted before");
   group_of_module_.assign(graph.modules.size(), kNoIndex);
   group_of_parameter_.assign(graph.parameters.size(), kNoIndex);
-  for (auto& unit : units.value()) {
+  for (auto& unit : separate_experts(std::move(units).value())) {
     if (unit.parameters.empty()) continue;  // a module without parameters of its own has no group
     const auto index = static_cast<std::uint32_t>(groups_.size());
     for (const auto module : unit.modules) group_of_module_[module] = index;
@@ -184,9 +229,10 @@ void Fsdp2::setup() {
   for (const auto& group : groups_) {
     for (const auto index : group.unit.parameters) {
       const auto& parameter = graph.parameters[index];
-      optimized.push_back(fsdp2_local_numel(parameter, shard_degree_, coordinate));
+      const bool experts = group.shards != shard_degree_;
+      optimized.push_back(fsdp2_local_numel(parameter, group.shards, experts ? 0 : coordinate));
       if (offloads()) continue;
-      (void)builder_->allocate(Bytes(dtype_bytes(stored_, fsdp2_shard_numel(parameter, shard_degree_))),
+      (void)builder_->allocate(Bytes(dtype_bytes(stored_, fsdp2_shard_numel(parameter, group.shards))),
                                MemoryCategory::kParameters, kComputeStream);
     }
   }
@@ -210,7 +256,7 @@ void Fsdp2::unshard(Group& group) {
   builder_->host_work(HostAction::kParameterHook, parameters);
   group.gathering = true;
   const bool from_kept = group.kept_shard != kNoIndex;
-  const auto degree = from_kept ? *group.keep_degree : shard_degree_;
+  const auto degree = from_kept ? *group.keep_degree : group.shards;
   if (degree == 1 && !offloads()) {  // nothing to gather: wait_for_unshard copies from the shard
     builder_->restore_scope(outer);
     return;
@@ -231,8 +277,8 @@ void Fsdp2::unshard(Group& group) {
       builder_->allocate(group.unsharded_param, MemoryCategory::kCommunicationBuffers, copy_in_);
   builder_->launch(copy_in_, MemoryShape{MemoryKernel::kCopy, input, input, 1});
   builder_->wait_stream(gather_, copy_in_);
-  builder_->collective(gather_, {CollectiveOp::kAllGather, from_kept ? *kept_group_ : shard_group_, input,
-                                 group.unsharded_param, param_, input.count() % 16 == 0});
+  builder_->collective(gather_, {CollectiveOp::kAllGather, from_kept ? *kept_group_ : group.shard_group,
+                                 input, group.unsharded_param, param_, input.count() % 16 == 0});
   group.gathered = builder_->record(gather_);
   if (cast != kNoIndex) builder_->free(cast);
   if (uploaded != kNoIndex) builder_->free(uploaded);
@@ -420,7 +466,7 @@ void Fsdp2::post_backward(Group& group) {
 
 void Fsdp2::reduce(Group& group) {
   const Bytes output(dtype_bytes(reduce_, group.shard_elements));
-  const Bytes input = output * shard_degree_;
+  const Bytes input = output * group.shards;
   // The previous group's reduce-scatter input may be dropped only once it has been reduced: compute stalls
   // here when the reduce-scatter is behind.
   while (!reduce_inputs_.empty()) {
@@ -436,9 +482,9 @@ void Fsdp2::reduce(Group& group) {
   for (std::size_t i = 0; i + 1 < group.gradients.size(); ++i) builder_->free(group.gradients[i]);
   builder_->wait_stream(reduce_scatter_, kComputeStream);
   const auto reduced = builder_->allocate(output, MemoryCategory::kShardedGradients, reduce_scatter_);
-  if (shard_degree_ > 1) {
-    builder_->collective(reduce_scatter_, {CollectiveOp::kReduceScatter, shard_group_, input, output, reduce_,
-                                           output.count() % 16 == 0});
+  if (group.shards > 1) {
+    builder_->collective(reduce_scatter_, {CollectiveOp::kReduceScatter, group.shard_group, input, output,
+                                           reduce_, output.count() % 16 == 0});
   } else {
     builder_->launch(reduce_scatter_, MemoryShape{MemoryKernel::kCopy, output, output, 1});
   }

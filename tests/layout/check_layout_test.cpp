@@ -116,6 +116,24 @@ INSTANTIATE_TEST_SUITE_P(
                              r.model.layers = 33;
                            },
                            "/layout/pp", "33 layers do not split evenly over 4", "3"},
+                      Rule{"width",
+                           [](RunSpec& r) {
+                             r.model.ffn_hidden = 14335;
+                             r.layout.tp = 2;
+                           },
+                           "/layout/tp", "feed-forward width", "1"},
+                      Rule{"plain_chunks",
+                           [](RunSpec& r) {
+                             r.layout.pp = 4;
+                             r.pipeline.virtual_stages = 2;
+                           },
+                           "/pipeline/virtual_stages", "does not run that many virtual stages", "1"},
+                      Rule{"dualpipe_micro_batches",
+                           [](RunSpec& r) {
+                             r.layout.pp = 4;
+                             r.pipeline.schedule = PipelineSchedule::kDualPipe;
+                           },
+                           "/batch/global_batch", "at least 8 micro-batches, not 4", "128"},
                       Rule{"interleaved_once",
                            [](RunSpec& r) {
                              r.layout.pp = 4;
@@ -176,19 +194,72 @@ TEST(CheckLayout, ReportsAllBrokenRulesAtOnce) {
   EXPECT_EQ(check_layout(run).size(), 2U);
 }
 
-TEST(CheckExperts, NeedsExpertsThatDivide) {
+/// A mixture of 64 experts, 1,024 wide.
+RunSpec mixture_run() {
   auto run = legal_run();
-  EXPECT_THAT(check_experts(run, 0), IsEmpty());
-  run.layout.ep = 8;
-  EXPECT_THAT(check_experts(run, 64), IsEmpty());
-  ASSERT_EQ(check_experts(run, 0).size(), 1U);
-  EXPECT_THAT(check_experts(run, 0)[0].problem, HasSubstr("no experts"));
-  ASSERT_EQ(check_experts(run, 60).size(), 1U);
-  EXPECT_THAT(check_experts(run, 60)[0].hint, HasSubstr("6"));
-  run.layout.ep = 3;
-  ASSERT_EQ(check_experts(run, 60).size(), 1U);
-  EXPECT_THAT(check_experts(run, 60)[0].problem, HasSubstr("ranks that experts may spread over"));
+  run.model.moe.emplace();
+  run.model.moe->experts = 64;
+  run.model.moe->ffn_hidden = 1024;
+  run.data_parallel.strategy = DataParallelStrategy::kDdp;
+  run.software.stack = SoftwareStack::kMegatron;
+  return run;
 }
+
+class ExpertRule : public ::testing::TestWithParam<Rule> {};
+
+TEST_P(ExpertRule, HasItsOwnTextAndNearestValue) {
+  const auto& rule = GetParam();
+  auto run = mixture_run();
+  EXPECT_THAT(check_layout(run), IsEmpty());
+  rule.breaks(run);
+  const auto errors = check_layout(run);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].pointer, rule.pointer);
+  EXPECT_THAT(errors[0].problem, HasSubstr(rule.problem));
+  EXPECT_THAT(errors[0].hint, HasSubstr(rule.hint));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, ExpertRule,
+                         ::testing::Values(Rule{"no_experts",
+                                                [](RunSpec& r) {
+                                                  r.model.moe.reset();
+                                                  r.layout.ep = 8;
+                                                },
+                                                "/layout/ep", "no experts", "1"},
+                                           Rule{"experts",
+                                                [](RunSpec& r) {
+                                                  r.model.moe->experts = 60;
+                                                  r.layout.ep = 8;
+                                                },
+                                                "/layout/ep", "does not divide the experts", "6"},
+                                           Rule{"room",
+                                                [](RunSpec& r) {
+                                                  r.model.moe->experts = 128;
+                                                  r.layout.ep = 128;
+                                                },
+                                                "/layout/ep", "ranks that experts may spread over", "64"},
+                                           Rule{"etp",
+                                                [](RunSpec& r) {
+                                                  r.model.moe->experts = 63;
+                                                  r.layout.ep = 1;
+                                                  r.layout.etp = 2;
+                                                },
+                                                "/layout/etp", "cut as everything else", "1"},
+                                           Rule{"width",
+                                                [](RunSpec& r) {
+                                                  r.model.moe->ffn_hidden = 1023;
+                                                  r.layout.tp = 2;
+                                                },
+                                                "/layout/etp", "width of an expert", "1"},
+                                           Rule{"fsdp2_room",
+                                                [](RunSpec& r) {
+                                                  r.data_parallel.strategy = DataParallelStrategy::kFsdp2;
+                                                  r.layout.dp_shard = 4;
+                                                  r.layout.dp_replicate = 16;
+                                                  r.layout.ep = 8;
+                                                },
+                                                "/layout/ep", "ranks that shard parameters", "4"}),
+                         [](const auto& row) { return std::string(row.param.name); });
 
 struct Unsupported {
   const char* pointer;
@@ -217,10 +288,13 @@ INSTANTIATE_TEST_SUITE_P(
                       r.model.family = ModelFamily::kT5;
                       r.layout.tp = 2;
                     }},
-        Unsupported{"/layout/ep", [](RunSpec& r) { r.layout.ep = 2; }},
+        Unsupported{"/layout/ep",
+                    [](RunSpec& r) {
+                      r.data_parallel.strategy = DataParallelStrategy::kZero3;
+                      r.layout.ep = 2;
+                    }},
         Unsupported{"/layout/order",
                     [](RunSpec& r) {
-                      r.data_parallel.strategy = DataParallelStrategy::kDdp;
                       r.layout.ep = 2;
                       r.layout.order = {"tp", "cp", "pp", "dp_shard", "dp_replicate"};
                     }},
