@@ -27,9 +27,13 @@ class Siblings {
     for (auto& distance : pattern_) distance -= ranks.front();
     if (!tile(world) || owner_[static_cast<std::size_t>(ranks.front())] < 0 ||
         position_[static_cast<std::size_t>(ranks.front())] != 0) {
+      // Neighbouring pipeline stages, for one: pairs that start elsewhere than where a cover from rank 0 puts
+      // them. Cover what follows this group instead.
       std::fill(owner_.begin(), owner_.end(), -1);
       offsets_.clear();
-      place(ranks.front());
+      for (auto offset = ranks.front(); offset + pattern_.back() < world; ++offset) {
+        if (is_free(offset)) place(offset);
+      }
     }
     own_ = owner_[static_cast<std::size_t>(ranks.front())];
   }
@@ -66,6 +70,12 @@ class Siblings {
       if (r + pattern_.back() >= world || !place(r)) return false;
     }
     return true;
+  }
+
+  [[nodiscard]] bool is_free(std::int64_t offset) const {
+    return std::all_of(pattern_.begin(), pattern_.end(), [&](std::int64_t distance) {
+      return owner_[static_cast<std::size_t>(offset + distance)] < 0;
+    });
   }
 
   bool place(std::int64_t offset) {

@@ -27,8 +27,16 @@ bool is_number(const Datum& datum) {
 
 std::string format_list(const List& list) {
   if (is_table(list)) return fmt::format("{}", list.size());
+  // Long lists are ranks: their first, the next two and the last say which.
+  constexpr std::size_t kLong = 16;
   std::string text;
-  for (const auto& item : list) text += (text.empty() ? "" : ", ") + format_value(item);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list.size() > kLong && i == 3) {
+      text += ", ...";
+      i = list.size() - 1;
+    }
+    text += (text.empty() ? "" : ", ") + format_value(list[i]);
+  }
   return text;
 }
 
@@ -56,11 +64,28 @@ std::string format_rows(const List& list) {
   return format_table(table);
 }
 
+/// Lists of lists are rows of words, numbered from 0.
+bool is_nested(const List& list) {
+  return !list.empty() && list.front().list() != nullptr;
+}
+
+std::string format_nested(const List& list) {
+  Table table;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    std::string words;
+    for (const auto& item : *list[i].list()) words += (words.empty() ? "" : " ") + format_value(item);
+    table.rows.push_back({fmt::format("{}", i), std::move(words)});
+  }
+  return format_table(table);
+}
+
 std::string format_lines(const Record& record) {
   Table lines;
   std::string below;
   for (const auto& [name, value] : record) {
-    if (value.list() != nullptr && is_table(*value.list())) {
+    if (value.list() != nullptr && is_nested(*value.list())) {
+      below += "\n" + spaced(name) + "\n" + format_nested(*value.list());
+    } else if (value.list() != nullptr && is_table(*value.list())) {
       below += "\n" + spaced(name) + "\n" + format_rows(*value.list());
     } else {
       lines.rows.push_back({spaced(name), format_value(value)});
