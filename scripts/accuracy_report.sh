@@ -7,7 +7,11 @@ report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 {
   cat reports/accuracy_notes.md
-  for source in torchtitan mosaic_llm_foundry; do
+  printf '\n### All sources\n\n```\n'
+  "$binary" validate validation/measured --worst 0
+  printf '```\n'
+  for source in megatron_papers vtrain_multi nvidia_dgxc_recipes nvidia_megatron_bridge_perf nvidia_nemo_perf \
+      megatron_lm_ci_golden torchtitan mosaic_llm_foundry; do
     printf '\n### %s\n\n```\n' "$source"
     "$binary" validate "validation/measured/$source.json" --worst 25
     printf '```\n'

@@ -74,8 +74,9 @@ Diagnostics too_long_to_play(const RunSpec& run, const Mesh& mesh, const ModelGr
 }
 
 /// A step of months overflows the clock; whatever takes that long is a mistake of the input.
+constexpr double kMostPicoseconds = 4e18;  // 46 days
+
 Diagnostics endless(const PricedProgram& priced) {
-  constexpr double kMostPicoseconds = 4e18;  // 46 days
   double total = 0.0;
   for (const auto& task : priced.tasks)
     total += static_cast<double>(task.fixed_ps) + static_cast<double>(task.work_ps);
@@ -203,16 +204,15 @@ StepFigures figures_of(const Setting& setting, const Mesh& mesh, const Predictio
   return measure_step(inputs);
 }
 
-/// Whether the last period added to every time what the one before it did.
+/// Whether the last period added to the end of every class what the one before it did. How the time of idle
+/// GPUs splits into waiting for the CPU thread, for messages and for stages may still shift: the thread runs
+/// further ahead with every micro-batch.
 bool grows_evenly(const StepFigures& first, const StepFigures& second, const StepFigures& third) {
   const auto evenly = [](std::int64_t a, std::int64_t b, std::int64_t c) { return c - b == b - a; };
   if (!evenly(first.end_ps, second.end_ps, third.end_ps)) return false;
   if (second.communication.size() != third.communication.size()) return false;
   for (std::size_t i = 0; i < third.class_end_ps.size(); ++i) {
     if (!evenly(first.class_end_ps[i], second.class_end_ps[i], third.class_end_ps[i])) return false;
-  }
-  for (std::size_t i = 0; i < kActivities; ++i) {
-    if (!evenly(first.exposed[i], second.exposed[i], third.exposed[i])) return false;
   }
   return true;
 }

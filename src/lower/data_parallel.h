@@ -123,6 +123,11 @@ class DataParallel {
 /// Megatron-LM's own data parallelism: contiguous gradient buffers, with or without the distributed
 /// optimizer.
 [[nodiscard]] std::unique_ptr<DataParallel> make_megatron(LoweringContext& context);
+/// Gradients of weights that matmuls add into Megatron's buffers all the same need a tensor to hand to
+/// autograd; Transformer Engine keeps one for each shape (module/base.py get_dummy_wgrad). Sizes of those of
+/// a rank's chunks.
+[[nodiscard]] std::vector<Bytes> dummy_gradients(const RunSpec& run,
+                                                 const std::vector<const ModelGraph*>& chunks);
 [[nodiscard]] std::unique_ptr<DataParallel> make_fsdp1(LoweringContext& context);
 [[nodiscard]] std::unique_ptr<DataParallel> make_fsdp2(LoweringContext& context);
 /// DeepSpeed ZeRO: `stage` 1 cuts optimizer states, 2 gradients as well.

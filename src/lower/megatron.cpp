@@ -19,6 +19,18 @@
 namespace shardsim {
 namespace {
 
+/// Per parameter: whether it is a matrix whose gradient a matmul makes.
+std::vector<std::uint8_t> matmul_weights(const ModelGraph& graph) {
+  std::vector<std::uint8_t> is_weight(graph.parameters.size(), 0);
+  for (OpIndex op = 0; op < num_vertices(graph.ops); ++op) {
+    const auto kind = graph.ops[op].kind;
+    if (kind != OpKind::kMatmul && kind != OpKind::kGroupedMatmul) continue;
+    for (const auto index : graph.ops[op].parameters)
+      is_weight[index] = graph.parameters[index].shape.size() >= 2 ? 1 : 0;
+  }
+  return is_weight;
+}
+
 /// One contiguous gradient buffer (and with the distributed optimizer one of parameters).
 struct GradientBuffer {
   std::vector<ParameterIndex> parameters;  ///< in registration order
@@ -56,13 +68,10 @@ class Megatron final : public DataParallel {
   [[nodiscard]] Bytes gradient_bytes(std::int64_t numel) const {
     return Bytes(dtype_bytes(gradient_, numel));
   }
-  /// Matrices, whose weight gradient a matmul makes.
   [[nodiscard]] bool accumulates_in_place(ParameterIndex index) const {
-    return fuses_ && parameter(index).shape.size() >= 2 && !is_table(index);
+    return fuses_ && from_matmul_[index] != 0;
   }
-  [[nodiscard]] bool is_table(ParameterIndex index) const;
   void add_buffer(bool expert);
-  void allocate_dummy_gradients();
   void reduce(GradientBuffer& buffer, std::size_t bucket, StreamIndex stream);
   void gather(GradientBuffer& buffer, std::size_t bucket, StreamIndex stream);
   void finish_reduction();
@@ -101,23 +110,13 @@ Megatron::Megatron(LoweringContext& context)
       gradient_(context.run.precision.gradient),
       master_(context.run.precision.master) {}
 
-bool Megatron::is_table(ParameterIndex index) const {
-  return from_matmul_[index] == 0;
-}
-
 void Megatron::setup() {
   const auto& graph = context_->graph;
   communication_ = builder_->stream("data_parallel", -1);
   place_.resize(graph.parameters.size());
-  from_matmul_.assign(graph.parameters.size(), 0);
-  for (OpIndex op = 0; op < num_vertices(graph.ops); ++op) {
-    const auto kind = graph.ops[op].kind;
-    if (kind != OpKind::kMatmul && kind != OpKind::kGroupedMatmul) continue;
-    for (const auto index : graph.ops[op].parameters) from_matmul_[index] = 1;
-  }
+  from_matmul_ = matmul_weights(graph);
   add_buffer(false);
   add_buffer(true);
-  allocate_dummy_gradients();
   std::vector<std::int64_t> elements;
   for (const auto& buffer : buffers_) {
     if (distributed_) {
@@ -192,18 +191,6 @@ void Megatron::add_buffer(bool expert) {
       place_[buffer.parameters[position]] = {static_cast<std::uint32_t>(buffers_.size()), bucket};
   }
   buffers_.push_back(std::move(buffer));
-}
-
-/// A matmul that adds into the buffer still hands autograd a gradient of the weight's shape; Transformer
-/// Engine keeps one for each shape (module/base.py get_dummy_wgrad).
-void Megatron::allocate_dummy_gradients() {
-  if (!fuses_ || context_->run.software.stack != SoftwareStack::kMegatron) return;
-  std::set<std::vector<std::int64_t>> shapes;
-  for (ParameterIndex index = 0; index < context_->graph.parameters.size(); ++index) {
-    if (!accumulates_in_place(index) || !shapes.insert(parameter(index).shape).second) continue;
-    (void)builder_->allocate(param_bytes(parameter(index).numel()), MemoryCategory::kTemporaries,
-                             kComputeStream);
-  }
 }
 
 void Megatron::begin_micro_batch(MicroBatch micro_batch) {
@@ -393,6 +380,24 @@ void Megatron::optimizer_step(bool /*first*/) {
 }
 
 }  // namespace
+
+std::vector<Bytes> dummy_gradients(const RunSpec& run, const std::vector<const ModelGraph*>& chunks) {
+  if (!accumulates_in_matmul(run) || run.software.stack != SoftwareStack::kMegatron) return {};
+  std::set<std::vector<std::int64_t>> shapes;
+  for (const auto* graph : chunks) {
+    const auto is_weight = matmul_weights(*graph);
+    for (ParameterIndex index = 0; index < graph->parameters.size(); ++index) {
+      if (is_weight[index] != 0) shapes.insert(graph->parameters[index].shape);
+    }
+  }
+  std::vector<Bytes> sizes;
+  for (const auto& shape : shapes) {
+    std::int64_t numel = 1;
+    for (const auto extent : shape) numel *= extent;
+    sizes.emplace_back(dtype_bytes(run.precision.param, numel));
+  }
+  return sizes;
+}
 
 std::unique_ptr<DataParallel> make_megatron(LoweringContext& context) {
   return std::make_unique<Megatron>(context);

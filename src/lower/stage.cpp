@@ -112,6 +112,10 @@ void StageLowering::setup() {
     chunks_.push_back(std::make_unique<Chunk>(context));
     chunks_.back()->data_parallel->setup();
   }
+  std::vector<const ModelGraph*> graphs;
+  for (const auto& chunk : chunks_) graphs.push_back(&chunk->context.graph);
+  for (const auto size : dummy_gradients(run_, graphs))
+    (void)builder_.allocate(size, MemoryCategory::kTemporaries, kComputeStream);
 }
 
 /// Scratch of the matmul libraries, which PyTorch's allocator hands out and never gets back: one for each
