@@ -683,27 +683,31 @@ TensorIndex GraphWriter::upcast_logits(TensorIndex logits, std::int64_t numel) {
 
 void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens, std::int64_t vocab) {
   const auto numel = tokens * vocab;
-  const auto upcast = upcast_logits(logits, numel);
   const auto labels = tensor("labels", tokens, Dtype::kInt64, false);
   const auto mask = tensor("target_mask", tokens, Dtype::kBool, false);
   const auto loss = tensor("loss", tokens, Dtype::kFp32);
   Op op;
   op.kind = OpKind::kCrossEntropy;
   op.label = "cross_entropy";
-  op.inputs = {upcast, labels};
   op.outputs = {loss};
-  op.saved = {upcast, labels, mask};  // the fp32 logits become the softmax in place, and later the gradient
-  op.inplace_gradient = true;
   if (options_.fused_cross_entropy) {
-    // The compiled functions write exponentials beside the logits instead of in place
-    // (Megatron-LM core 0.20.0 fusions/fused_cross_entropy.py).
-    op.forward_workspace = Bytes(4 * numel);
-    op.forward = {memory(MemoryKernel::kSoftmax, 12 * numel, 8 * numel, 3)};
+    // Compiled functions write in place nowhere: the exponentials stand beside the fp32 logits, and the
+    // gradient is put into a copy of the softmax before it is cast (Megatron-LM core 0.20.0
+    // fusions/fused_cross_entropy.py).
+    op.inputs = {logits, labels};
+    op.saved = {tensor("softmax", numel, Dtype::kFp32, false, true), labels, mask};
+    op.forward_workspace = op.backward_workspace = Bytes(4 * numel);
+    op.forward = {memory(MemoryKernel::kSoftmax, (element_ + 12) * numel, 12 * numel, 3)};
+    op.backward = {{memory(MemoryKernel::kSoftmax, 8 * numel, (4 + element_) * numel, 2), false}};
   } else {
+    const auto upcast = upcast_logits(logits, numel);
+    op.inputs = {upcast, labels};
+    op.saved = {upcast, labels, mask};  // the fp32 logits become the softmax in place, and later the gradient
+    op.inplace_gradient = true;
     op.forward = {memory(MemoryKernel::kSoftmax, 16 * numel, 12 * numel, 5)};
+    op.backward = {{memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel, 2), false}};
   }
   for (auto& step : loss_all_reduces(tokens)) op.forward.push_back(std::move(step));
-  op.backward = {{memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel, 2), false}};
   add(std::move(op));
 }
 
