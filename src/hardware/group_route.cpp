@@ -31,7 +31,8 @@ class Siblings {
       // them. Cover what follows this group instead.
       std::fill(owner_.begin(), owner_.end(), -1);
       offsets_.clear();
-      for (auto offset = ranks.front(); offset + pattern_.back() < world; ++offset) {
+      place(ranks.front());
+      for (auto offset = ranks.front() + 1; is_regular() && offset + pattern_.back() < world; ++offset) {
         if (is_free(offset)) place(offset);
       }
     }
@@ -68,6 +69,14 @@ class Siblings {
     for (std::int64_t r = 0; r < world; ++r) {
       if (owner_[static_cast<std::size_t>(r)] >= 0) continue;
       if (r + pattern_.back() >= world || !place(r)) return false;
+    }
+    return true;
+  }
+
+  /// Members at equal distances, as along a dimension of a mesh.
+  [[nodiscard]] bool is_regular() const {
+    for (std::size_t i = 2; i < pattern_.size(); ++i) {
+      if (pattern_[i] - pattern_[i - 1] != pattern_[1]) return false;
     }
     return true;
   }

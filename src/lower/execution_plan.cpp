@@ -67,10 +67,20 @@ bool module_covers(const ModelGraph& graph, const Op& op, std::string_view name)
   if (name == "moe_act") {
     return (op.kind == OpKind::kActivation || op.kind == OpKind::kGatedActivation) && inside("expert");
   }
-  if (name == "mla_up_proj") return inside("q_b_proj") || inside("kv_b_proj");
+  // With the rotary embedding and the concatenation behind it: queries, keys and values as attention reads
+  // them.
+  if (name == "mla_up_proj") {
+    return inside("q_b_proj") || inside("kv_b_proj") || op.kind == OpKind::kRotary || op.label == "v";
+  }
   if (name == "mlp") return inside(".mlp") && op.kind != OpKind::kNorm;
   if (name == "moe") return inside("expert") || op.kind == OpKind::kRouter;
   return name == "shared_experts" && inside("shared_expert");
+}
+
+/// Megatron frees the outputs of these modules and computes them again (transformer_config.py 0.20.0,
+/// recompute_modules: tensor_parallel.CheckpointWithoutOutput).
+bool discards_outputs(std::string_view name) {
+  return name == "layernorm" || name == "moe_act" || name == "mla_up_proj";
 }
 
 /// Consecutive ops of one block for which `covers` holds become one region.
@@ -138,6 +148,47 @@ void drop_unread(const ModelGraph& graph, const RecomputeRegion& region, std::ve
   });
 }
 
+bool is_late(const RecomputeRegion& region, TensorIndex tensor) {
+  return std::find(region.late_holds.begin(), region.late_holds.end(), tensor) != region.late_holds.end();
+}
+
+/// Finds which regions drop their outputs, who saves those, and before whose backward every region runs.
+void find_discarded_outputs(const ModelGraph& graph, const RecomputeSpec& recompute,
+                            const std::vector<std::uint32_t>& producer, ExecutionPlan& plan) {
+  const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  plan.recompute_before.assign(ops, {});
+  std::vector<OpIndex> trigger;
+  for (auto& region : plan.regions) {
+    trigger.push_back(region.end - 1);
+    region.discards_outputs = recompute.modules.has_value();
+    for (auto op = region.begin; op < region.end && region.discards_outputs; ++op) {
+      region.discards_outputs =
+          std::any_of(recompute.modules->begin(), recompute.modules->end(), [&](const auto& name) {
+            return discards_outputs(name) && module_covers(graph, graph.ops[op], name);
+          });
+    }
+  }
+  // What another region reads is kept for that region.
+  std::vector<std::uint8_t> read_by_region(graph.tensors.size(), 0);
+  for (OpIndex op = 0; op < ops; ++op) {
+    for (const auto tensor : graph.ops[op].inputs) {
+      const auto from = producer[tensor] == kNoIndex ? kNoIndex : plan.region_of[producer[tensor]];
+      if (plan.region_of[op] != kNoIndex && plan.region_of[op] != from) read_by_region[tensor] = 1;
+    }
+  }
+  for (OpIndex op = 0; op < ops; ++op) {
+    if (plan.region_of[op] != kNoIndex) continue;
+    for (const auto tensor : graph.ops[op].saved) {
+      const auto from = producer[tensor] == kNoIndex ? kNoIndex : plan.region_of[producer[tensor]];
+      if (from == kNoIndex || !plan.regions[from].discards_outputs || read_by_region[tensor] != 0) continue;
+      plan.regions[from].late_holds.push_back(tensor);
+      trigger[from] = op;  // ascending: the last one, whose backward comes first
+    }
+  }
+  for (std::uint32_t index = 0; index < plan.regions.size(); ++index)
+    plan.recompute_before[trigger[index]].push_back(index);
+}
+
 /// Fills what the region keeps and what it runs again.
 void finish_region(const ModelGraph& graph, const std::vector<std::uint32_t>& producer, bool per_op_policy,
                    SoftwareStack stack, const std::vector<std::vector<TensorIndex>>& produced,
@@ -150,7 +201,9 @@ void finish_region(const ModelGraph& graph, const std::vector<std::uint32_t>& pr
   const auto inside = [&](TensorIndex tensor) {
     return producer[tensor] != kNoIndex && producer[tensor] >= region.begin && producer[tensor] < region.end;
   };
-  OpIndex last_needed = region.begin;
+  const bool stops_early = !region.discards_outputs &&
+                           (stack == SoftwareStack::kTorchEager || stack == SoftwareStack::kTorchCompile);
+  OpIndex last_needed = stops_early ? region.begin : region.end;
   for (OpIndex index = region.begin; index < region.end; ++index) {
     const Op& op = graph.ops[index];
     for (const auto tensor : op.inputs) {
@@ -160,8 +213,8 @@ void finish_region(const ModelGraph& graph, const std::vector<std::uint32_t>& pr
       if (inside(tensor) && !is_held(tensor)) last_needed = std::max(last_needed, producer[tensor] + 1);
     }
   }
-  // Recomputation stops early: once the last tensor that backward wants exists, the rest of the block does
-  // not run.
+  // PyTorch's recomputation stops early: once the last tensor that backward wants exists, the rest of the
+  // block does not run.
   for (OpIndex index = region.begin; index < last_needed; ++index) {
     const auto& made = produced[index];
     if (!std::all_of(made.begin(), made.end(), is_held)) region.recomputed.push_back(index);
@@ -269,6 +322,7 @@ ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recom
   plan.region_of.assign(ops, kNoIndex);
   plan_regions(graph, recompute, plan);
   const bool per_op_policy = recompute.policy == RecomputePolicy::kSelective && !recompute.modules;
+  find_discarded_outputs(graph, recompute, producer, plan);
   for (auto& region : plan.regions)
     finish_region(graph, producer, per_op_policy, stack, plan.produced, region);
   for (std::uint32_t step = 0; step < plan.trace.size(); ++step) {
@@ -282,7 +336,11 @@ ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recom
   plan.holds.assign(graph.tensors.size(), 0);
   for (OpIndex op = 0; op < ops; ++op) {
     if (plan.region_of[op] != kNoIndex) continue;
-    for (const auto tensor : graph.ops[op].saved) ++plan.holds[tensor];
+    for (const auto tensor : graph.ops[op].saved) {
+      const auto made_by = producer[tensor] == kNoIndex ? kNoIndex : plan.region_of[producer[tensor]];
+      const bool late = made_by != kNoIndex && is_late(plan.regions[made_by], tensor);
+      if (!late) ++plan.holds[tensor];
+    }
   }
   for (const auto& region : plan.regions) {
     for (const auto tensor : region.held) ++plan.holds[tensor];

@@ -26,6 +26,10 @@ struct RecomputeRegion {
   std::vector<TensorIndex>
       held;  ///< kept through forward: inputs from outside, and outputs that the policy saves
   std::vector<OpIndex> recomputed;  ///< ops that run again, in order
+  /// Its results are dropped too and exist again only when an op after it wants them in backward (Megatron's
+  /// output-discarding modules): what those ops save, once for each of them.
+  bool discards_outputs = false;
+  std::vector<TensorIndex> late_holds;
   std::vector<std::pair<TensorIndex, std::uint32_t>>
       uses;  ///< consumers of each recomputed tensor among `recomputed`
 };
@@ -39,6 +43,7 @@ struct ExecutionPlan {
   std::vector<std::uint32_t> holds;                ///< per tensor: who keeps it until backward (ops, regions)
   std::vector<std::uint32_t> region_of;            ///< per op: index into regions, or kNoIndex
   std::vector<RecomputeRegion> regions;
+  std::vector<std::vector<std::uint32_t>> recompute_before;  ///< per op: regions that run before its backward
   std::vector<std::uint32_t> parameter_uses;      ///< ops that produce a gradient of each parameter
   std::vector<std::uint8_t> has_gradient_inputs;  ///< per module: some input from outside needs a gradient
 };
@@ -49,7 +54,8 @@ struct ExecutionPlan {
 /// ...); selective without modules = torchtitan's per-op policy, attention and every second matmul of the
 /// block are kept (torchtitan torchtitan/distributed/activation_checkpoint.py); selective with modules =
 /// Megatron's named modules. `stack`: eager keeps every output that the per-op policy names, a compiler only
-/// those that backward reads.
+/// those that backward reads; PyTorch's checkpoint stops once backward has what it wants, Megatron's and
+/// DeepSpeed's run the region to its end (Megatron-LM core tensor_parallel/random.py CheckpointFunction).
 [[nodiscard]] ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recompute,
                                            SoftwareStack stack);
 

@@ -174,11 +174,13 @@ void TrainingPass::recompute(const RecomputeRegion& region, PassState& state) {
   const auto& plan = context_->plan;
   for (const auto& [tensor, uses] : region.uses) {
     state.uses_left[tensor] = uses;
-    state.holds[tensor] = 0;
+    // A split backward may still hold the region's result for a weight gradient to come.
+    if (state.buffer[tensor] == kNoIndex) state.holds[tensor] = 0;
   }
   for (OpIndex op = region.begin; op < region.end; ++op) {
     for (const auto tensor : graph.ops[op].saved) ++state.holds[tensor];
   }
+  for (const auto tensor : region.late_holds) ++state.holds[tensor];
   auto next = region.recomputed.begin();
   for (auto step = region.trace_begin; step < region.trace_end && next != region.recomputed.end(); ++step) {
     const auto& at = plan.trace[step];
@@ -260,7 +262,7 @@ void TrainingPass::backward(MicroBatch micro_batch, PassState& state, BufferInde
       case TraceStep::Kind::kOp: {
         const auto op = step->index;
         const auto region = plan.region_of[op];
-        if (region != kNoIndex && op + 1 == plan.regions[region].end) recompute(plan.regions[region], state);
+        for (const auto index : plan.recompute_before[op]) recompute(plan.regions[index], state);
         set_scope(Phase::kBackward, op);
         run_op_backward(op, state, part);
         if (region != kNoIndex && op == plan.regions[region].begin)

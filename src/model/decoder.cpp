@@ -276,20 +276,21 @@ TensorIndex DecoderBuilder::run_attention(const AttentionLayers& a, std::int64_t
 TensorIndex DecoderBuilder::run_latent_attention(const AttentionLayers& a, TensorIndex x) {
   const auto& m = *c_.mla;
   const auto qk_dim = m.qk_nope_head_dim + m.qk_rope_head_dim;
-  TensorIndex q = 0;
+  TensorIndex latent_q = 0;
   if (m.q_lora_rank > 0) {
-    q = w_.apply(a.q_a, x, residual_tokens_, "q_a_proj");
-    q = w_.apply(a.q_a_norm, q, residual_tokens_, "q_a_layernorm");
-    q = w_.apply(a.q_b, w_.gather_sequence(a.module, q, tokens_, m.q_lora_rank), tokens_, "q_b_proj");
-  } else {
-    q = w_.apply(a.q, w_.gather_sequence(a.module, x, tokens_, c_.hidden), tokens_, "q_proj");
+    latent_q = w_.apply(a.q_a, x, residual_tokens_, "q_a_proj");
+    latent_q = w_.apply(a.q_a_norm, latent_q, residual_tokens_, "q_a_layernorm");
+    latent_q = w_.gather_sequence(a.module, latent_q, tokens_, m.q_lora_rank);
   }
   const auto latent = w_.apply(a.kv_a, x, residual_tokens_, "kv_a_proj");
   auto compressed = split(a.module, latent, residual_tokens_ * m.kv_lora_rank, "kv_latent");
   const auto shared_key = split(a.module, latent, residual_tokens_ * m.qk_rope_head_dim, "k_rope");
   compressed = w_.apply(a.kv_a_norm, compressed, residual_tokens_, "kv_a_layernorm");
-  const auto kv = w_.apply(a.kv_b, w_.gather_sequence(a.module, compressed, tokens_, m.kv_lora_rank), tokens_,
-                           "kv_b_proj");
+  compressed = w_.gather_sequence(a.module, compressed, tokens_, m.kv_lora_rank);
+  auto q = m.q_lora_rank > 0
+               ? w_.apply(a.q_b, latent_q, tokens_, "q_b_proj")
+               : w_.apply(a.q, w_.gather_sequence(a.module, x, tokens_, c_.hidden), tokens_, "q_proj");
+  const auto kv = w_.apply(a.kv_b, compressed, tokens_, "kv_b_proj");
   q = w_.rotary(a.module, q, tokens_ * heads_ * qk_dim, "rotary_q");
   // Every head's key is its own part beside the shared rotary part: a concatenation into a new tensor.
   const auto k_numel = tokens_ * heads_ * qk_dim;

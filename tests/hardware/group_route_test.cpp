@@ -181,6 +181,13 @@ TEST(RouteGroup, CountsAGroupThatTilesNothingAlone) {
   EXPECT_DOUBLE_EQ(route.inter_bandwidth.count(), 50e9);
 }
 
+TEST(RouteGroup, PairsOfLaterPipelineStagesHaveTheSiblingsOfTheFirst) {
+  // Four stages of eight GPUs: stage 1 to stage 2 is eight pairs side by side, as stage 0 to stage 1 is.
+  const auto cluster = shipped_cluster("dgx-h100", 32);
+  EXPECT_EQ(route_of(cluster, {0, 8}).siblings_per_domain, 8);
+  EXPECT_EQ(route_of(cluster, {8, 16}).siblings_per_domain, 8);
+}
+
 TEST(RouteGroup, RefusesRanksOutsideTheClusterOrOutOfOrder) {
   const auto cluster = shipped_cluster("dgx-h100", 8);
   EXPECT_THROW((void)route_of(cluster, {0, 8}), InternalError);

@@ -113,6 +113,36 @@ TEST(Recompute, NamedModulesAreRegionsOfTheirOwn) {
   EXPECT_EQ(std::count(mlp.begin(), mlp.end(), "up_proj"), 1);
 }
 
+/// Bytes held from forward to backward.
+std::int64_t held_bytes(const Planned& planned) {
+  std::int64_t bytes = 0;
+  for (std::size_t tensor = 0; tensor < planned.graph.tensors.size(); ++tensor) {
+    if (planned.plan.holds[tensor] > 0) bytes += planned.graph.tensors[tensor].bytes().count();
+  }
+  return bytes;
+}
+
+TEST(Recompute, NormOutputsAreDroppedAndExistAgainBeforeTheProjectionsBackward) {
+  const auto kept = plan_of({RecomputePolicy::kNone, 1, std::nullopt}, SoftwareStack::kMegatron);
+  const auto dropped = plan_of(modules({"layernorm"}), SoftwareStack::kMegatron);
+  // Two norms of four blocks: their outputs and one fp32 statistic a token.
+  EXPECT_EQ(held_bytes(kept) - held_bytes(dropped), 8 * kTokens * (2 * kHidden + 4));
+  const auto& region = dropped.plan.regions.front();
+  EXPECT_TRUE(region.discards_outputs);
+  for (OpIndex op = 0; op < dropped.plan.recompute_before.size(); ++op) {
+    for (const auto index : dropped.plan.recompute_before[op]) {
+      const auto label = dropped.graph.ops[op].label;
+      EXPECT_TRUE(label == "qkv_proj" || label == "gate_up_proj") << label << " of region " << index;
+    }
+  }
+}
+
+TEST(Recompute, MegatronRunsTheBlockToItsEnd) {
+  const auto planned = plan_of({RecomputePolicy::kFull, 1, std::nullopt}, SoftwareStack::kMegatron);
+  const auto again = labels(planned, planned.plan.regions.front().recomputed);
+  EXPECT_EQ(std::count(again.begin(), again.end(), "down_proj"), 1);
+}
+
 /// Kernels of the steady step by phase.
 std::map<Phase, std::int64_t> launches(const RunSpec& run) {
   const auto program = program_of(run);
