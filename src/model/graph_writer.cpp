@@ -213,7 +213,7 @@ void GraphWriter::add_matmul_steps(const Linear& layer, std::int64_t tokens, Dty
       if (i + 1 < pieces) emit(OpStep(CommunicationWait{}));
     }
   };
-  const auto forward = [&](OpStep step) { op.forward.push_back(std::move(step)); };
+  const auto forward = [&](const OpStep& step) { op.forward.push_back(step); };
   const auto product = matmul(tokens, layer.out, layer.in, storage, MatmulLayout::kForward);
   if ((gathers || scatters) && pieces > 1) {
     decomposed(gathers ? in_gathered : out_bytes, product, forward);
@@ -224,8 +224,8 @@ void GraphWriter::add_matmul_steps(const Linear& layer, std::int64_t tokens, Dty
   }
   if (reduces) forward(tensor_parallel(CollectiveOp::kAllReduce, out_bytes));
 
-  const auto backward = [&](OpStep step) { op.backward.push_back({std::move(step), false}); };
-  const auto weight = [&](OpStep step) { op.backward.push_back({std::move(step), true}); };
+  const auto backward = [&](const OpStep& step) { op.backward.push_back({step, false}); };
+  const auto weight = [&](const OpStep& step) { op.backward.push_back({step, true}); };
   const auto data_gradient = matmul(tokens, layer.in, layer.out, storage, MatmulLayout::kDataGradient);
   if (scatters && pieces > 1) {
     decomposed(out_gathered, data_gradient, backward);
@@ -707,7 +707,7 @@ void GraphWriter::megatron_cross_entropy(TensorIndex logits, std::int64_t tokens
     op.forward = {memory(MemoryKernel::kSoftmax, 16 * numel, 12 * numel, 5)};
     op.backward = {{memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel, 2), false}};
   }
-  for (auto& step : loss_all_reduces(tokens)) op.forward.push_back(std::move(step));
+  for (const auto& step : loss_all_reduces(tokens)) op.forward.push_back(step);
   add(std::move(op));
 }
 
@@ -730,7 +730,7 @@ void GraphWriter::cross_entropy(TensorIndex logits, std::int64_t tokens, std::in
   softmax.outputs = {log_softmax};
   softmax.saved = {log_softmax};
   softmax.forward = {memory(MemoryKernel::kSoftmax, 4 * numel, 4 * numel)};
-  for (auto& step : loss_all_reduces(tokens)) softmax.forward.push_back(std::move(step));
+  for (const auto& step : loss_all_reduces(tokens)) softmax.forward.push_back(step);
   softmax.backward = {{memory(MemoryKernel::kSoftmax, 8 * numel, 4 * numel), false}};
   add(std::move(softmax));
   const auto loss = tensor("loss", 1, Dtype::kFp32);
