@@ -58,7 +58,16 @@ bool is_core_attention(const Op& op) {
          (op.kind == OpKind::kDropout && op.label == "attention_dropout");
 }
 
-/// Whether Megatron's recompute module `name` covers `op`.
+/// The layer that routes tokens to experts, shared experts included.
+bool in_mixture(const ModelGraph& graph, ModuleIndex module) {
+  for (ModuleIndex at = module; at != kNoIndex; at = graph.modules[at].parent) {
+    if (graph.modules[at].type == "SparseMoeBlock") return true;
+  }
+  return false;
+}
+
+/// Whether Megatron's recompute module `name` covers `op`. "mlp" is the dense feed-forward, "moe" the whole
+/// mixture layer.
 bool module_covers(const ModelGraph& graph, const Op& op, std::string_view name) {
   const std::string_view path = graph.modules[op.module].path;
   const auto inside = [&](std::string_view part) { return path.find(part) != std::string_view::npos; };
@@ -72,8 +81,8 @@ bool module_covers(const ModelGraph& graph, const Op& op, std::string_view name)
   if (name == "mla_up_proj") {
     return inside("q_b_proj") || inside("kv_b_proj") || op.kind == OpKind::kRotary || op.label == "v";
   }
-  if (name == "mlp") return inside(".mlp") && op.kind != OpKind::kNorm;
-  if (name == "moe") return inside("expert") || op.kind == OpKind::kRouter;
+  if (name == "mlp") return inside(".mlp") && op.kind != OpKind::kNorm && !in_mixture(graph, op.module);
+  if (name == "moe") return in_mixture(graph, op.module);
   return name == "shared_experts" && inside("shared_expert");
 }
 

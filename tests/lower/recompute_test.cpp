@@ -137,6 +137,22 @@ TEST(Recompute, NormOutputsAreDroppedAndExistAgainBeforeTheProjectionsBackward) 
   }
 }
 
+TEST(Recompute, FeedForwardAndMixtureAreDifferentModules) {
+  auto run = tiny_run(model_from(R"({"model_type": "transformer", "layers": 2, "hidden": 64, "heads": 4,
+      "ffn_hidden": 128, "vocab": 1000, "moe": {"experts": 4, "top_k": 2, "ffn_hidden": 64, "dense_layers": 1}})"),
+                      1);
+  run.software.stack = SoftwareStack::kMegatron;
+  const auto graph = build_model_graph(run.model, graph_options(run));
+  const auto regions_of = [&](const char* name) {
+    std::vector<std::string> paths;
+    for (const auto& region : plan_execution(graph, modules({name}), run.software.stack).regions)
+      paths.push_back(graph.modules[graph.ops[region.begin].module].path.substr(0, 18));
+    return paths;
+  };
+  EXPECT_EQ(regions_of("mlp"), std::vector<std::string>{"model.layers.0.mlp"});
+  EXPECT_EQ(regions_of("moe"), std::vector<std::string>{"model.layers.1.mlp"});
+}
+
 TEST(Recompute, MegatronRunsTheBlockToItsEnd) {
   const auto planned = plan_of({RecomputePolicy::kFull, 1, std::nullopt}, SoftwareStack::kMegatron);
   const auto again = labels(planned, planned.plan.regions.front().recomputed);
