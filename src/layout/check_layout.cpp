@@ -135,6 +135,12 @@ class LayoutChecker {
           fmt::format("{}", chunks), "nearest legal value: 1");
     }
     if (pp == 1 || chunks < 1) return;
+    const auto strategy = run_.data_parallel.strategy;
+    if (strategy == DataParallelStrategy::kZero2 || strategy == DataParallelStrategy::kZero3) {
+      // DeepSpeed runtime/pipe/engine.py: gradients and parameters stay whole between micro-batches.
+      add("/data_parallel/strategy", "DeepSpeed's pipelines go with ZeRO stage 1 only", "zero1, or pp = 1",
+          strategy == DataParallelStrategy::kZero2 ? "zero2" : "zero3", "nearest legal value: zero1");
+    }
     check_micro_batches(pp);
     if (run_.pipeline.schedule == PipelineSchedule::kInterleaved1f1b && chunks < 2) {
       add("/pipeline/virtual_stages", "an interleaved schedule needs several virtual stages",
@@ -142,8 +148,10 @@ class LayoutChecker {
     }
     check_virtual_stages(chunks);
     const auto positions = pp * chunks_per_stage(run_.pipeline);
+    const auto before = errors_.size();
     std::visit([&](const auto& split) { check_split(split, positions); },
                resolve_split(run_.model, pp, run_.pipeline));
+    if (errors_.size() == before) check_chunks(pp);
   }
 
   /// Only interleaved schedules and the V-shaped ones run several chunks on a stage.
@@ -173,6 +181,19 @@ class LayoutChecker {
           fmt::format("at least {}", per_pass * rule.least), fmt::format("{}", run_.batch.global_batch),
           fmt::format("nearest legal value: {}", per_pass * rule.least));
     }
+  }
+
+  /// Stages of the right sizes whose layers do not go evenly into their chunks.
+  void check_chunks(std::int64_t pp) {
+    const auto sizes = chunk_sizes(run_.model, pp, run_.pipeline);
+    const auto sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+    const bool negative = std::any_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size < 0; });
+    if (run_.model.layers < 1 || (sum == run_.model.layers && !negative)) return;
+    const auto chunks = chunks_per_stage(run_.pipeline);
+    add("/pipeline/split", "the layers of a stage do not split evenly over its virtual stages",
+        fmt::format("multiples of {} layers for every stage", chunks),
+        fmt::format("{} virtual stages", chunks),
+        "nearest legal value: one number for every virtual stage, in model order");
   }
 
   void check_split(const EvenSplit& /*split*/, std::int64_t stages) {

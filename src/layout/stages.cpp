@@ -77,17 +77,21 @@ SplitSpec resolve_split(const ModelConfig& model, std::int64_t stages, const Pip
   return spread;
 }
 
+std::vector<std::int64_t> chunk_sizes(const ModelConfig& model, std::int64_t stages,
+                                      const PipelineSpec& pipeline) {
+  return std::visit(ChunkSizes(model.layers, stages, chunks_per_stage(pipeline)),
+                    resolve_split(model, stages, pipeline));
+}
+
 std::vector<ChunkLayers> split_layers(const ModelConfig& model, std::int64_t stages,
                                       const PipelineSpec& pipeline) {
-  const auto layers = model.layers;
   std::vector<ChunkLayers> chunks;
   std::int64_t at = 0;
-  const auto split = resolve_split(model, stages, pipeline);
-  for (const auto size : std::visit(ChunkSizes(layers, stages, chunks_per_stage(pipeline)), split)) {
+  for (const auto size : chunk_sizes(model, stages, pipeline)) {
     chunks.push_back({at, at + size});
     at += size;
   }
-  SHARDSIM_CHECK(at == layers, "the stages hold {} of {} layers", at, layers);
+  SHARDSIM_CHECK(at == model.layers, "the stages hold {} of {} layers", at, model.layers);
   return chunks;
 }
 

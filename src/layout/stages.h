@@ -23,6 +23,11 @@ struct ChunkLayers {
 [[nodiscard]] SplitSpec resolve_split(const ModelConfig& model, std::int64_t stages,
                                       const PipelineSpec& pipeline);
 
+/// Numbers of layers of all chunks in model order, as the split says; their sum is the model's layers when
+/// the split is legal.
+[[nodiscard]] std::vector<std::int64_t> chunk_sizes(const ModelConfig& model, std::int64_t stages,
+                                                    const PipelineSpec& pipeline);
+
 /// How many micro-batches a schedule takes.
 struct MicroBatchRule {
   std::int64_t least = 1;

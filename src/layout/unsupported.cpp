@@ -67,8 +67,10 @@ Diagnostics unsupported_features(const RunSpec& run) {
        "tp, pp, cp and ep of 1; decoder-only transformers can be cut"},
       {run.layout.ep > 1 && !spreads_experts(run), "/layout/ep", "expert parallelism with this strategy",
        "1, or fsdp2, or ddp or megatron_distributed_optimizer on a Megatron stack"},
-      {run.layout.ep > 1 && run.layout.order.back() != "pp", "/layout/order",
-       "expert parallelism with pp not outermost", "pp last"},
+      {(run.layout.ep > 1 || data_parallel.optimizer_instances > 1) && run.layout.pp > 1 &&
+           run.layout.order.back() != "pp",
+       "/layout/order", "expert parallelism, or several optimizer instances, with pp not outermost",
+       "pp last"},
       {!run.expert_parallel.balanced, "/expert_parallel/balanced", "unbalanced routing", "true"},
       {data_parallel.optimizer_instances > 1 &&
            data_parallel.strategy != DataParallelStrategy::kMegatronDistributedOptimizer,

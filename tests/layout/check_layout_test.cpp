@@ -55,123 +55,137 @@ TEST_P(LayoutRule, HasItsOwnTextAndNearestValue) {
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, LayoutRule,
-    ::testing::Values(Rule{"world", [](RunSpec& r) { r.layout.tp = 3; }, "/layout", "does not divide 64 GPUs",
-                           "tp = 2"},
-                      Rule{"global_batch", [](RunSpec& r) { r.batch.global_batch = 100; },
-                           "/batch/global_batch", "equal micro-batches", "64 or 128"},
-                      Rule{"global_batch_below", [](RunSpec& r) { r.batch.global_batch = 3; },
-                           "/batch/global_batch", "equal micro-batches", "nearest legal value: 64"},
-                      Rule{"micro_batch", [](RunSpec& r) { r.batch.micro_batch = 0; }, "/batch/micro_batch",
-                           "too small", "1"},
-                      Rule{"sequence", [](RunSpec& r) { r.batch.sequence_length = 0; },
-                           "/batch/sequence_length", "too small", "1"},
-                      Rule{"recompute_every", [](RunSpec& r) { r.recompute.every = 0; }, "/recompute/every",
-                           "too small", "1"},
-                      Rule{"wrap_every", [](RunSpec& r) { r.data_parallel.wrap = WrapEvery{0}; },
-                           "/data_parallel/wrap/every", "too small", "1"},
-                      Rule{"prefetch", [](RunSpec& r) { r.data_parallel.backward_prefetch = -2; },
-                           "/data_parallel/backward_prefetch", "too small", "-1"},
-                      Rule{"reshard", [](RunSpec& r) { r.data_parallel.reshard_degree = 7; },
-                           "/data_parallel/reshard_after_forward", "does not divide the shard degree", "8"},
-                      Rule{"secondary_shard", [](RunSpec& r) { r.data_parallel.secondary_shard = 6; },
-                           "/data_parallel/secondary_shard", "does not divide the shard degree", "4"},
-                      Rule{"instances", [](RunSpec& r) { r.data_parallel.optimizer_instances = 3; },
-                           "/data_parallel/optimizer_instances", "data-parallel ranks", "2"},
-                      Rule{"heads",
-                           [](RunSpec& r) {
-                             r.model.heads = 28;
-                             r.layout.tp = 8;
-                           },
-                           "/layout/tp", "does not divide the attention heads", "7"},
-                      Rule{"kv_heads",
-                           [](RunSpec& r) {
-                             r.model.kv_heads = 3;
-                             r.layout.tp = 4;
-                           },
-                           "/layout/tp", "key-value heads", "3"},
-                      Rule{"sequence_parallel",
-                           [](RunSpec& r) {
-                             r.layout.tp = 4;
-                             r.batch.sequence_length = 4094;
-                           },
-                           "/batch/sequence_length", "over tp", "4092 or 4096"},
-                      Rule{"ring",
-                           [](RunSpec& r) {
-                             r.layout.cp = 4;
-                             r.batch.sequence_length = 4100;
-                           },
-                           "/batch/sequence_length", "two chunks", "4096 or 4104"},
-                      Rule{"ulysses",
-                           [](RunSpec& r) {
-                             r.layout.cp = 8;
-                             r.layout.tp = 8;
-                             r.context_parallel.method = ContextMethod::kUlysses;
-                           },
-                           "/layout/cp", "heads of a rank", "4"},
-                      Rule{"virtual_stages", [](RunSpec& r) { r.pipeline.virtual_stages = 2; },
-                           "/pipeline/virtual_stages", "more than one pipeline stage", "1"},
-                      Rule{"layers",
-                           [](RunSpec& r) {
-                             r.layout.pp = 4;
-                             r.model.layers = 33;
-                           },
-                           "/layout/pp", "33 layers do not split evenly over 4", "3"},
-                      Rule{"width",
-                           [](RunSpec& r) {
-                             r.model.ffn_hidden = 14335;
-                             r.layout.tp = 2;
-                           },
-                           "/layout/tp", "feed-forward width", "1"},
-                      Rule{"plain_chunks",
-                           [](RunSpec& r) {
-                             r.layout.pp = 4;
-                             r.pipeline.virtual_stages = 2;
-                           },
-                           "/pipeline/virtual_stages", "does not run that many virtual stages", "1"},
-                      Rule{"dualpipe_micro_batches",
-                           [](RunSpec& r) {
-                             r.layout.pp = 4;
-                             r.pipeline.schedule = PipelineSchedule::kDualPipe;
-                           },
-                           "/batch/global_batch", "at least 8 micro-batches, not 4", "128"},
-                      Rule{"interleaved_once",
-                           [](RunSpec& r) {
-                             r.layout.pp = 4;
-                             r.pipeline.schedule = PipelineSchedule::kInterleaved1f1b;
-                           },
-                           "/pipeline/virtual_stages", "several virtual stages", "2"},
-                      Rule{"interleaved_groups",
-                           [](RunSpec& r) {
-                             r.layout.pp = 4;
-                             r.pipeline.schedule = PipelineSchedule::kInterleaved1f1b;
-                             r.pipeline.virtual_stages = 2;
-                             r.batch.global_batch = 96;
-                           },
-                           "/batch/global_batch", "groups of pp", "64 or 128"},
-                      Rule{"split_count",
-                           [](RunSpec& r) {
-                             r.layout.pp = 4;
-                             r.pipeline.split = ExplicitSplit{{16, 16}};
-                           },
-                           "/pipeline/split", "another number of stages", ""},
-                      Rule{"split_sum",
-                           [](RunSpec& r) {
-                             r.layout.pp = 2;
-                             r.pipeline.split = ExplicitSplit{{16, 15}};
-                           },
-                           "/pipeline/split", "does not sum", ""},
-                      Rule{"split_ends",
-                           [](RunSpec& r) {
-                             r.layout.pp = 4;
-                             r.pipeline.split = EndsSplit{7, 8};
-                           },
-                           "/pipeline/split", "what the first and last stage leave", ""},
-                      Rule{"split_account",
-                           [](RunSpec& r) {
-                             r.layout.pp = 4;
-                             r.pipeline.split = AccountForSplit{true, false};
-                           },
-                           "/layout/pp", "33 layers", "3"}),
+    ::testing::Values(
+        Rule{"world", [](RunSpec& r) { r.layout.tp = 3; }, "/layout", "does not divide 64 GPUs", "tp = 2"},
+        Rule{"global_batch", [](RunSpec& r) { r.batch.global_batch = 100; }, "/batch/global_batch",
+             "equal micro-batches", "64 or 128"},
+        Rule{"global_batch_below", [](RunSpec& r) { r.batch.global_batch = 3; }, "/batch/global_batch",
+             "equal micro-batches", "nearest legal value: 64"},
+        Rule{"micro_batch", [](RunSpec& r) { r.batch.micro_batch = 0; }, "/batch/micro_batch", "too small",
+             "1"},
+        Rule{"sequence", [](RunSpec& r) { r.batch.sequence_length = 0; }, "/batch/sequence_length",
+             "too small", "1"},
+        Rule{"recompute_every", [](RunSpec& r) { r.recompute.every = 0; }, "/recompute/every", "too small",
+             "1"},
+        Rule{"wrap_every", [](RunSpec& r) { r.data_parallel.wrap = WrapEvery{0}; },
+             "/data_parallel/wrap/every", "too small", "1"},
+        Rule{"prefetch", [](RunSpec& r) { r.data_parallel.backward_prefetch = -2; },
+             "/data_parallel/backward_prefetch", "too small", "-1"},
+        Rule{"reshard", [](RunSpec& r) { r.data_parallel.reshard_degree = 7; },
+             "/data_parallel/reshard_after_forward", "does not divide the shard degree", "8"},
+        Rule{"secondary_shard", [](RunSpec& r) { r.data_parallel.secondary_shard = 6; },
+             "/data_parallel/secondary_shard", "does not divide the shard degree", "4"},
+        Rule{"instances", [](RunSpec& r) { r.data_parallel.optimizer_instances = 3; },
+             "/data_parallel/optimizer_instances", "data-parallel ranks", "2"},
+        Rule{"heads",
+             [](RunSpec& r) {
+               r.model.heads = 28;
+               r.layout.tp = 8;
+             },
+             "/layout/tp", "does not divide the attention heads", "7"},
+        Rule{"kv_heads",
+             [](RunSpec& r) {
+               r.model.kv_heads = 3;
+               r.layout.tp = 4;
+             },
+             "/layout/tp", "key-value heads", "3"},
+        Rule{"sequence_parallel",
+             [](RunSpec& r) {
+               r.layout.tp = 4;
+               r.batch.sequence_length = 4094;
+             },
+             "/batch/sequence_length", "over tp", "4092 or 4096"},
+        Rule{"ring",
+             [](RunSpec& r) {
+               r.layout.cp = 4;
+               r.batch.sequence_length = 4100;
+             },
+             "/batch/sequence_length", "two chunks", "4096 or 4104"},
+        Rule{"ulysses",
+             [](RunSpec& r) {
+               r.layout.cp = 8;
+               r.layout.tp = 8;
+               r.context_parallel.method = ContextMethod::kUlysses;
+             },
+             "/layout/cp", "heads of a rank", "4"},
+        Rule{"virtual_stages", [](RunSpec& r) { r.pipeline.virtual_stages = 2; }, "/pipeline/virtual_stages",
+             "more than one pipeline stage", "1"},
+        Rule{"layers",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.model.layers = 33;
+             },
+             "/layout/pp", "33 layers do not split evenly over 4", "3"},
+        Rule{"width",
+             [](RunSpec& r) {
+               r.model.ffn_hidden = 14335;
+               r.layout.tp = 2;
+             },
+             "/layout/tp", "feed-forward width", "1"},
+        Rule{"plain_chunks",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.pipeline.virtual_stages = 2;
+             },
+             "/pipeline/virtual_stages", "does not run that many virtual stages", "1"},
+        Rule{"zero3_pipeline",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.data_parallel.strategy = DataParallelStrategy::kZero3;
+             },
+             "/data_parallel/strategy", "ZeRO stage 1 only", "zero1"},
+        Rule{"chunks_of_a_stage",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.batch.global_batch = 256;
+               r.pipeline.schedule = PipelineSchedule::kDualPipe;
+               r.pipeline.split = EndsSplit{9, 9};
+             },
+             "/pipeline/split", "over its virtual stages", "one number for every virtual stage"},
+        Rule{"dualpipe_micro_batches",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.pipeline.schedule = PipelineSchedule::kDualPipe;
+             },
+             "/batch/global_batch", "at least 8 micro-batches, not 4", "128"},
+        Rule{"interleaved_once",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.pipeline.schedule = PipelineSchedule::kInterleaved1f1b;
+             },
+             "/pipeline/virtual_stages", "several virtual stages", "2"},
+        Rule{"interleaved_groups",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.pipeline.schedule = PipelineSchedule::kInterleaved1f1b;
+               r.pipeline.virtual_stages = 2;
+               r.batch.global_batch = 96;
+             },
+             "/batch/global_batch", "groups of pp", "64 or 128"},
+        Rule{"split_count",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.pipeline.split = ExplicitSplit{{16, 16}};
+             },
+             "/pipeline/split", "another number of stages", ""},
+        Rule{"split_sum",
+             [](RunSpec& r) {
+               r.layout.pp = 2;
+               r.pipeline.split = ExplicitSplit{{16, 15}};
+             },
+             "/pipeline/split", "does not sum", ""},
+        Rule{"split_ends",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.pipeline.split = EndsSplit{7, 8};
+             },
+             "/pipeline/split", "what the first and last stage leave", ""},
+        Rule{"split_account",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.pipeline.split = AccountForSplit{true, false};
+             },
+             "/layout/pp", "33 layers", "3"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(CheckLayout, AcceptsReplicatedKeyValueHeadsAndUnevenSplits) {
@@ -296,6 +310,7 @@ INSTANTIATE_TEST_SUITE_P(
         Unsupported{"/layout/order",
                     [](RunSpec& r) {
                       r.layout.ep = 2;
+                      r.layout.pp = 2;
                       r.layout.order = {"tp", "cp", "pp", "dp_shard", "dp_replicate"};
                     }},
         Unsupported{"/expert_parallel/balanced", [](RunSpec& r) { r.expert_parallel.balanced = false; }},
