@@ -204,12 +204,18 @@ StepFigures figures_of(const Setting& setting, const Mesh& mesh, const Predictio
   return measure_step(inputs);
 }
 
-/// Whether the last period added to the end of every class what the one before it did. How the time of idle
+/// Whether the period between `second` and `third` added to the end of every class what each of the
+/// `periods_between` first and second did. How the time of idle
 /// GPUs splits into waiting for the CPU thread, for messages and for stages may still shift: the thread runs
 /// further ahead with every micro-batch.
-bool grows_evenly(const StepFigures& first, const StepFigures& second, const StepFigures& third) {
-  const auto evenly = [](std::int64_t a, std::int64_t b, std::int64_t c) { return c - b == b - a; };
+bool grows_evenly(const StepFigures& first, const StepFigures& second, const StepFigures& third,
+                  std::int64_t periods_between) {
+  const auto evenly = [&](std::int64_t a, std::int64_t b, std::int64_t c) {
+    return b - a == (c - b) * periods_between;
+  };
   if (!evenly(first.end_ps, second.end_ps, third.end_ps)) return false;
+  // Other figures are of the rank that ends last: it must be the same one.
+  if (first.last != third.last || second.last != third.last) return false;
   if (second.communication.size() != third.communication.size()) return false;
   for (std::size_t i = 0; i < third.class_end_ps.size(); ++i) {
     if (!evenly(first.class_end_ps[i], second.class_end_ps[i], third.class_end_ps[i])) return false;
@@ -223,28 +229,36 @@ struct ShortStep {
   StepFigures figures;  ///< of the whole step
 };
 
-/// Plays a few micro-batches and two more periods: when both periods add exactly the same, so does every one
-/// after them. A period is one micro-batch, or as many as the schedule takes at a time. Nothing when playing
-/// the whole step is as cheap, or when the step has not settled.
+/// Plays a few micro-batches, twice as many, and one period more: when that period adds to every end exactly
+/// what each of the periods before it has added on average, the step has settled and every later one does
+/// too. A period is one micro-batch, or as many as the schedule takes at a time. Nothing when playing the
+/// whole step is as cheap, or when the step has not settled.
 std::optional<ShortStep> play_repeating(const Setting& setting, const Mesh& mesh) {
   const auto& run = setting.run;
   const auto stages = mesh.size("pp");
   const auto rule = stages > 1 ? micro_batch_rule(run.pipeline.schedule, stages) : MicroBatchRule{};
   const auto period = rule.multiple_of;
   const auto whole = micro_batches(run, mesh);
-  auto start = round_up(std::max({std::int64_t{4}, 2 * stages, rule.least}), period);
-  // Three short steps must be cheaper than one whole.
-  for (; 3 * (start + period) < whole; start *= 2) {
+  auto start = round_up(std::max({std::int64_t{4}, stages + stages / 4, rule.least}), period);
+  // The three short steps must be cheaper than one whole.
+  for (; 5 * start + period < whole; start *= 2) {
     std::vector<StepFigures> figures;
     std::optional<Prediction> longest;
-    for (std::int64_t i = 0; i < 3; ++i) {
-      auto played = play(setting, with_micro_batches(run, mesh, start + i * period));
+    for (const auto count : {start, 2 * start, 2 * start + period}) {
+      auto played = play(setting, with_micro_batches(run, mesh, count));
       if (!played.ok()) return {};
       longest = std::move(played).value();
       figures.push_back(figures_of(setting, mesh, *longest));
     }
-    if (!grows_evenly(figures[0], figures[1], figures[2])) continue;
-    return ShortStep{std::move(*longest), prolong(figures[1], figures[2], (whole - start - period) / period)};
+    if (!grows_evenly(figures[0], figures[1], figures[2], start / period)) continue;
+    const auto periods = (whole - 2 * start) / period;
+    const auto each = static_cast<double>(figures[2].end_ps - figures[1].end_ps);
+    if (static_cast<double>(figures[1].end_ps) + static_cast<double>(periods) * each > kMostPicoseconds)
+      return {};
+    auto prolonged = prolong(figures[1], figures[2], periods);
+    const bool countable = std::all_of(prolonged.exposed.begin(), prolonged.exposed.end(),
+                                       [](std::int64_t time) { return time >= 0; });
+    if (countable) return ShortStep{std::move(*longest), std::move(prolonged)};
   }
   return {};
 }

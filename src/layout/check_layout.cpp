@@ -209,9 +209,12 @@ class LayoutChecker {
     const auto count = static_cast<std::int64_t>(split.layers.size());
     const auto sum = std::accumulate(split.layers.begin(), split.layers.end(), std::int64_t{0});
     const auto found = fmt::format("[{}]", fmt::join(split.layers, ", "));
-    if (count != stages) {
+    const auto pp = mesh_.size("pp");
+    if (count != stages && count != pp) {
       add("/pipeline/split", "names another number of stages than pp x virtual_stages",
-          fmt::format("{} entries", stages), found, {});
+          stages == pp ? fmt::format("{} entries", stages)
+                       : fmt::format("{} entries, or one for each of {} stages", stages, pp),
+          found, fmt::format("nearest legal value: {} entries", stages));
     }
     if (sum != run_.model.layers) {
       add("/pipeline/split", "does not sum to the layers of the model",
@@ -222,7 +225,8 @@ class LayoutChecker {
     }
   }
 
-  void check_split(const EndsSplit& split, std::int64_t stages) {
+  void check_split(const EndsSplit& split, std::int64_t /*stages*/) {
+    const auto stages = mesh_.size("pp");  // given numbers are of whole stages
     const auto ends = (split.first ? 1 : 0) + (split.last ? 1 : 0);
     const auto inner = run_.model.layers - split.first.value_or(0) - split.last.value_or(0);
     const auto inner_stages = stages - ends;
@@ -231,7 +235,9 @@ class LayoutChecker {
     add("/pipeline/split", "what the first and last stage leave does not split evenly over the others",
         inner_stages > 0 ? fmt::format("a multiple of {} layers between them", inner_stages)
                          : "first + last = all layers",
-        fmt::format("{}", inner), {});
+        fmt::format("{}", inner),
+        inner_stages > 0 && inner >= 0 ? nearest_multiples(inner, inner_stages) + " layers between them"
+                                       : "");
   }
 
   void check_split(const AccountForSplit& split, std::int64_t stages) {
@@ -272,8 +278,18 @@ Diagnostics check_experts(const RunSpec& run, const Mesh& mesh) {
     add("does not divide the experts", fmt::format("a divisor of {}", experts), nearest_divisor(experts, ep));
   }
   const auto etp = run.layout.etp.value_or(run.layout.tp);
-  const auto room = mesh.world / mesh.size("pp") / etp;
-  if (etp < 1 || room < 1 || room % ep == 0) return errors;
+  const auto stage = mesh.world / mesh.size("pp");
+  if (etp < 1 || stage % etp != 0) {
+    errors.push_back({.file = {},
+                      .pointer = "/layout/etp",
+                      .problem = "does not divide the ranks of a pipeline stage",
+                      .expected = fmt::format("a divisor of dp x cp x tp = {}", stage),
+                      .found = fmt::format("{}", etp),
+                      .hint = fmt::format("nearest legal value: {}", nearest_divisor(stage, etp))});
+    return errors;
+  }
+  const auto room = stage / etp;
+  if (room % ep == 0) return errors;
   add("does not divide the ranks that experts may spread over",
       fmt::format("a divisor of dp x cp x tp / etp = {}", room), nearest_divisor(room, ep));
   return errors;

@@ -106,8 +106,9 @@ void StageLowering::setup() {
            add_stage_group(context, "ep", etp, run_.layout.ep, communicator(ParallelAxis::kExpert)));
     }
     if (run_.model.moe && etp > 1) {
-      axis(ParallelAxis::kExpertTensor,
-           add_stage_group(context, "etp", 1, etp, communicator(ParallelAxis::kExpertTensor)));
+      const auto id = communicator(ParallelAxis::kExpertTensor);
+      axis(ParallelAxis::kExpertTensor, etp == run_.layout.tp ? add_mesh_group(context, "etp", {"tp"}, id)
+                                                              : add_stage_group(context, "etp", 1, etp, id));
     }
     chunks_.push_back(std::make_unique<Chunk>(context));
     chunks_.back()->data_parallel->setup();

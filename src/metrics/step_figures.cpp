@@ -129,6 +129,7 @@ StepFigures measure_step(const SummaryInputs& inputs) {
     end = std::max(end, ends[played]);
   }
   const auto last = static_cast<std::uint32_t>(std::max_element(ends.begin(), ends.end()) - ends.begin());
+  figures.last = last;
   const auto exposure = expose(inputs.program, inputs.tasks, inputs.timeline, last);
   figures.exposed = exposure.times;
   figures.critical_path = critical_path(inputs.program, inputs.tasks, inputs.timeline).times;

@@ -26,6 +26,7 @@ struct CommunicationFigures {
 struct StepFigures {
   std::int64_t end_ps = 0;
   std::vector<std::int64_t> class_end_ps;  ///< by rank class
+  std::uint32_t last = 0;                  ///< played rank that ends last
   ActivityTimes exposed{};
   ActivityTimes critical_path{};
   std::int64_t regathered_ps = 0;  ///< exposed all-gathers of backward
