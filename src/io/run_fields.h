@@ -41,6 +41,8 @@ void visit_data_parallel(Fields& fields, DataParallelSpec& data) {
   fields("limit_all_gathers", data.limit_all_gathers, "FSDP1: hold the CPU back to two gathers in flight");
   fields("accumulate_unsharded", data.accumulate_unsharded,
          "reduce gradients in the last micro-batch only (no_sync)");
+  fields("accumulate_sharded", data.accumulate_sharded,
+         "HSDP: reduce gradients between replicas in the last micro-batch only");
   fields("bucket_bytes", data.bucket_bytes, "gradient bucket, in bytes (DDP, DeepSpeed, Megatron)", kCount);
   fields("prefetch_bytes", data.prefetch_bytes, "parameters gathered ahead, in bytes (DeepSpeed)",
          kNotNegative);

@@ -63,6 +63,7 @@ struct DataParallelSpec {
   std::optional<std::int64_t> backward_prefetch;  ///< FSDP1: 1 = BACKWARD_PRE, 0 = BACKWARD_POST, -1 = none
   bool limit_all_gathers = true;                  ///< FSDP1's rate limiter
   bool accumulate_unsharded = false;              ///< no_sync / set_requires_gradient_sync(False)
+  bool accumulate_sharded = false;                ///< FSDP2's set_requires_all_reduce(False) but in the last
   std::optional<std::int64_t> bucket_bytes;       ///< DDP, DeepSpeed, Megatron
   std::optional<std::int64_t> prefetch_bytes;  ///< DeepSpeed stage3_prefetch_bucket_size x bytes per element
   std::optional<std::int64_t>

@@ -50,6 +50,7 @@ struct Group {
   std::vector<Bytes> gradient_bytes;
   std::vector<BufferIndex> accumulated;  ///< unsharded, of earlier micro-batches without reduction
   BufferIndex sharded_gradient = kNoIndex;
+  BufferIndex partial = kNoIndex;  ///< reduced within the shard group, not yet between replicas
 };
 
 class Fsdp2 final : public DataParallel {
@@ -73,6 +74,10 @@ class Fsdp2 final : public DataParallel {
   [[nodiscard]] std::vector<Unit> separate_experts(std::vector<Unit> units) const;
   [[nodiscard]] bool reduces() const {
     return !context_->run.data_parallel.accumulate_unsharded || micro_batch_.is_last();
+  }
+  /// Replicas sum their gradients now; else each keeps its partial result for the last micro-batch.
+  [[nodiscard]] bool all_reduces() const {
+    return replicas_ > 1 && (!context_->run.data_parallel.accumulate_sharded || micro_batch_.is_last());
   }
   void unshard(Group& group);
   void wait_for_unshard(Group& group);
@@ -490,6 +495,16 @@ void Fsdp2::reduce(Group& group) {
   }
   reduce_inputs_.push_back({{scatter_input}, builder_->record(reduce_scatter_)});
   StreamIndex last = reduce_scatter_;
+  if (group.partial != kNoIndex) {
+    builder_->launch(reduce_scatter_, MemoryShape{MemoryKernel::kElementwise, output * 2, output, 1});
+    builder_->free(std::exchange(group.partial, kNoIndex));
+  }
+  if (replicas_ > 1 && !all_reduces()) {
+    group.partial = reduced;
+    last_reduction_ = builder_->record(reduce_scatter_);
+    builder_->free(group.gradients.back());
+    return;
+  }
   if (replicas_ > 1) {
     builder_->wait_stream(all_reduce_, reduce_scatter_);
     builder_->collective(all_reduce_,

@@ -143,6 +143,37 @@ TEST(Fsdp2Collectives, AccumulationWithoutSyncSkipsReductions) {  // E10
   EXPECT_EQ(kept, 1057536);
 }
 
+TEST(Fsdp2Collectives, ReplicasSumInTheLastMicroBatchWhenAskedTo) {  // E12
+  auto run = tiny_run(tiny_llama(), 4);
+  run.layout.dp_replicate = 2;
+  run.layout.dp_shard = 2;
+  run.batch.global_batch = 8;
+  run.optimizer.clip_grad_norm.reset();
+  run.data_parallel.accumulate_sharded = true;
+  const std::string root = "AG 128064 256128 bf16 2";
+  const std::string block = "AG 45440 90880 bf16 2";
+  const std::string scatter = "RS 181760 90880 fp32 2";
+  const std::string scatter_root = "RS 512256 256128 fp32 2";
+  const std::string sum = "AR 90880 90880 fp32 2";
+  const std::string sum_root = "AR 256128 256128 fp32 2";
+  const std::vector<std::string> expected{root,         block,   block,   block,   block,        block,
+                                          scatter,      block,   scatter, scatter, scatter_root,  // first
+                                          root,         block,   block,   block,   block,        block,
+                                          scatter,      sum,     block,   scatter, sum,          scatter,
+                                          sum,  // second
+                                          scatter_root, sum_root};
+  EXPECT_EQ(collectives(program_of(run)), expected);
+  // Held between the two: every group's partial result.
+  const auto program = program_of(run);
+  std::int64_t held = 0;
+  replay(program, [&](std::size_t i, const Instruction& instruction, const Allocated& allocated) {
+    const auto& scope = program.scopes[instruction.scope];
+    if (i > program.classes.front().steady_step && scope.phase == Phase::kForward && scope.micro_batch == 1)
+      held = allocated.of(MemoryCategory::kShardedGradients);
+  });
+  EXPECT_EQ(held, 528768);
+}
+
 TEST(Fsdp2Collectives, TiedEmbeddingIsGatheredOnce) {  // E15
   EXPECT_THAT(collectives(program_of(tiny_run(tiny_llama(3, true), 4))),
               ElementsAreArray(Lines{"AG 32032 128128 bf16 4", kGatherBlock, kGatherBlock, kGatherBlock} +
