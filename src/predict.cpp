@@ -239,6 +239,8 @@ std::optional<ShortStep> play_repeating(const Setting& setting, const Mesh& mesh
   const auto rule = stages > 1 ? micro_batch_rule(run.pipeline.schedule, stages) : MicroBatchRule{};
   const auto period = rule.multiple_of;
   const auto whole = micro_batches(run, mesh);
+  // GPipe holds every micro-batch at once: a shorter step would need less memory.
+  if (stages > 1 && run.pipeline.schedule == PipelineSchedule::kGpipe) return {};
   auto start = round_up(std::max({std::int64_t{4}, stages + stages / 4, rule.least}), period);
   // The three short steps must be cheaper than one whole.
   for (; 5 * start + period < whole; start *= 2) {

@@ -274,6 +274,15 @@ int show_schedule(const ShowOptions& options, const Console& console) {
     return report_errors(text.value().locate(errors), console);
   const auto mesh = make_mesh(run);
   if (!mesh.ok()) return report_errors(text.value().locate(mesh.errors()), console);
+  constexpr std::int64_t kMostPasses = 1'000'000;
+  const auto passes =
+      mesh.value().size("pp") * chunks_per_stage(run.pipeline) * 2 * micro_batches(run, mesh.value());
+  if (micro_batches(run, mesh.value()) > kMostPasses || passes > kMostPasses) {
+    return report_errors(
+        text.value().locate({{"", "/batch/global_batch", "too many passes to list",
+                              fmt::format("at most {}", kMostPasses), fmt::format("{}", passes), ""}}),
+        console);
+  }
   const auto table = pipeline_table(run.pipeline.schedule, mesh.value().size("pp"),
                                     chunks_per_stage(run.pipeline), micro_batches(run, mesh.value()));
   List stages;

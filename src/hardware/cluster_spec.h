@@ -94,8 +94,8 @@ struct ClusterSpec {
 [[nodiscard]] std::int64_t domain_gpus(const NodeSpec& node);
 
 /// GPUs of each scale-up domain that a job uses. A job over several domains takes equal blocks of nodes from
-/// each (Slurm's topology/block plugin: segments), so that groups of a power of two stay inside a domain: 64 of
-/// the 72 GPUs of an NVL72 rack, unless the job fills whole racks.
+/// each (Slurm's topology/block plugin: segments), so that groups of a power of two stay inside a domain: 64
+/// of the 72 GPUs of an NVL72 rack, unless the job fills whole racks.
 [[nodiscard]] std::int64_t used_domain_gpus(const ClusterSpec& cluster);
 
 }  // namespace shardsim

@@ -33,6 +33,8 @@ class LayoutChecker {
     check_context_parallel();
     check_pipeline();
     check_expert_parts();
+    check_capacity();
+    check_recompute_modules();
     return std::move(errors_);
   }
 
@@ -99,6 +101,29 @@ class LayoutChecker {
     }
     // Causal load balance: every rank takes one early and one late chunk of the sequence.
     require_sequence_multiple(2 * cp, "context parallelism gives every rank two chunks of the sequence");
+  }
+
+  void check_recompute_modules() {
+    if (!run_.recompute.modules) return;
+    constexpr std::string_view kKnown[] = {"core_attention", "core_attn", "layernorm", "moe_act",
+                                           "mla_up_proj",    "mlp",       "moe",       "shared_experts"};
+    for (const auto& name : *run_.recompute.modules) {
+      if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) continue;
+      add("/recompute/modules", "no such module to recompute", fmt::format("{}", fmt::join(kKnown, ", ")),
+          name, {});
+    }
+  }
+
+  void check_capacity() {
+    const auto capacity = run_.expert_parallel.capacity_factor;
+    if (!capacity || !run_.model.moe) return;
+    const auto most = static_cast<double>(run_.model.moe->experts) /
+                      static_cast<double>(std::max<std::int64_t>(1, run_.model.moe->top_k));
+    if (*capacity > 0.0 && *capacity <= most) return;
+    add("/expert_parallel/capacity_factor", "a capacity that no routing can use",
+        fmt::format("more than 0, and at most experts / top_k = {:g}, where every token fits", most),
+        fmt::format("{:g}", *capacity),
+        fmt::format("nearest legal value: {:g}", *capacity > 0.0 ? most : 1.0));
   }
 
   void check_expert_parts() {

@@ -49,6 +49,8 @@ std::string nearest_degrees(const LayoutSpec& layout, std::int64_t gpus) {
   return text;
 }
 
+constexpr std::int64_t kMostRanks = 1 << 20;
+
 Diagnostics check_degrees(const LayoutSpec& layout, std::int64_t gpus) {
   Diagnostics errors;
   if (gpus < 1) {
@@ -62,6 +64,14 @@ Diagnostics check_degrees(const LayoutSpec& layout, std::int64_t gpus) {
   for (const auto& dimension : kMeshDegrees) {
     const auto value = layout.*dimension.member;
     const bool rest = dimension.name == "dp_shard" && value == -1;
+    if (value > kMostRanks) {
+      errors.push_back({.file = {},
+                        .pointer = fmt::format("/layout/{}", dimension.name),
+                        .problem = "a parallel degree beyond any cluster",
+                        .expected = fmt::format("at most {}", kMostRanks),
+                        .found = fmt::format("{}", value),
+                        .hint = {}});
+    }
     if (value >= 1 || rest) continue;
     errors.push_back({.file = {},
                       .pointer = fmt::format("/layout/{}", dimension.name),

@@ -79,6 +79,7 @@ bool module_covers(const ModelGraph& graph, const Op& op, std::string_view name)
   // With the rotary embedding and the concatenation behind it: queries, keys and values as attention reads
   // them.
   if (name == "mla_up_proj") {
+    if (!graph.config.mla) return false;
     return inside("q_b_proj") || inside("kv_b_proj") || op.kind == OpKind::kRotary || op.label == "v";
   }
   if (name == "mlp") return inside(".mlp") && op.kind != OpKind::kNorm && !in_mixture(graph, op.module);

@@ -170,6 +170,11 @@ bool StageLowering::gathers_messages() const {
          !run_.tensor_parallel.sequence_parallel;
 }
 
+Dtype StageLowering::message_dtype() const {
+  const auto& graph = layout_.chunks[static_cast<std::size_t>(layout_.table.position(stage_, 0))];
+  return graph.tensors[graph.stage_input ? *graph.stage_input : *graph.stage_output].dtype;
+}
+
 Bytes StageLowering::message_size() const {
   const auto& graph = layout_.chunks[static_cast<std::size_t>(layout_.table.position(stage_, 0))];
   const auto tensor = graph.stage_input ? *graph.stage_input : *graph.stage_output;
@@ -226,7 +231,7 @@ void StageLowering::post_receive(const PipelineAction& action) {
       whole, forward ? MemoryCategory::kActivations : MemoryCategory::kTemporaries, kComputeStream);
   builder_.wait_stream(link.stream, kComputeStream);
   builder_.collective(link.stream,
-                      {CollectiveOp::kRecv, link.group, size, size, Dtype::kBf16, size.count() % 16 == 0});
+                      {CollectiveOp::kRecv, link.group, size, size, message_dtype(), size.count() % 16 == 0});
   const auto ready = builder_.record(link.stream);
   (forward ? flight.input : flight.gradient) = buffer;
   (forward ? flight.input_ready : flight.gradient_ready) = ready;
@@ -243,8 +248,8 @@ void StageLowering::await_receive(const PipelineAction& action) {
   if (!gathers_messages()) return;
   const auto group = chunks_.front()->context.axis_groups[static_cast<std::size_t>(ParallelAxis::kTensor)];
   const auto whole = message_size();
-  builder_.collective(kComputeStream,
-                      {CollectiveOp::kAllGather, *group, whole / run_.layout.tp, whole, Dtype::kBf16, true});
+  builder_.collective(kComputeStream, {CollectiveOp::kAllGather, *group, whole / run_.layout.tp, whole,
+                                       message_dtype(), true});
 }
 
 void StageLowering::run(const PipelineAction& action) {
@@ -280,7 +285,7 @@ void StageLowering::send(std::int64_t from, std::int64_t to, bool forward, Buffe
   const auto size = gathers_messages() ? whole / run_.layout.tp : whole;
   builder_.wait_stream(link.stream, kComputeStream);
   builder_.collective(link.stream,
-                      {CollectiveOp::kSend, link.group, size, size, Dtype::kBf16, size.count() % 16 == 0});
+                      {CollectiveOp::kSend, link.group, size, size, message_dtype(), size.count() % 16 == 0});
   if (sends_block()) {
     unfinished_sends_.push_back({link.stream, owned ? buffer : kNoIndex});
   } else {

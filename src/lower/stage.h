@@ -61,6 +61,7 @@ class StageLowering {
   [[nodiscard]] bool sends_block() const;
   [[nodiscard]] bool overlaps_messages() const;
   [[nodiscard]] Bytes message_size() const;
+  [[nodiscard]] Dtype message_dtype() const;
   [[nodiscard]] bool gathers_messages() const;
   /// Of the message between two positions in the model, one of which is here.
   Edge edge(std::int64_t from, std::int64_t to, bool forward, bool sends);

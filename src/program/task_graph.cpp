@@ -259,6 +259,9 @@ void RankLinker::run() {
         auto& waits = tails_[instruction.stream].waits;
         const auto& event = events_[instruction.argument];
         waits.insert(waits.end(), event.begin(), event.end());
+        // Streams that wait for each other with no work in between would double their lists every time.
+        std::sort(waits.begin(), waits.end());
+        waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
         break;
       }
       case Verb::kHostWait: {

@@ -111,8 +111,8 @@ TEST(Validate, GatesDecideTheExitCode) {
   EXPECT_THAT(failed.err, HasSubstr("gate"));
 }
 
-/// Sources of small runs: the large ones take minutes under sanitizers and are compared by scripts/test.sh with the
-/// optimised program.
+/// Sources of small runs: the large ones take minutes under sanitizers and are compared by scripts/test.sh
+/// with the optimised program.
 TEST(Validate, PublishedRunsOfEveryKindAreReadable) {
   for (const std::string source : {"torchtitan", "megatron_lm_ci_golden", "galvatron_profiles", "internevo",
                                    "flagperf", "deepspeed_blogs", "nvidia_nemo_perf"}) {
