@@ -141,7 +141,7 @@ SummaryInputs summary_inputs(const RunSpec& run, const ModelGraph& graph, const 
   inputs.capacity = run.cluster.profile.device.memory;
   const auto strategy = run.data_parallel.strategy;
   const bool fsdp = strategy == DataParallelStrategy::kFsdp1 || strategy == DataParallelStrategy::kFsdp2;
-  inputs.reshards_after_forward = fsdp && run.data_parallel.reshard_after_forward.value_or(true);
+  inputs.reshards_after_forward = fsdp && as_staged(run).data_parallel.reshard_after_forward.value_or(true);
   return inputs;
 }
 

@@ -15,6 +15,14 @@ enum class SoftwareStack : std::uint8_t {
   kDeepSpeed
 };
 
+[[nodiscard]] constexpr bool is_megatron(SoftwareStack stack) {
+  return stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
+}
+/// PyTorch's own modules, parallelism and pipelines.
+[[nodiscard]] constexpr bool is_torch(SoftwareStack stack) {
+  return stack == SoftwareStack::kTorchEager || stack == SoftwareStack::kTorchCompile;
+}
+
 enum class AttentionImplementation : std::uint8_t {
   kUnfused,
   kFlash1,

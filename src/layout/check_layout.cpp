@@ -58,14 +58,18 @@ class LayoutChecker {
     const auto replicas = data_parallel_ranks(mesh_);
     if (data_parallel.reshard_degree) {
       require_divides("/data_parallel/reshard_after_forward", *data_parallel.reshard_degree,
-                      mesh_.size("dp_shard"), "the shard degree");
+                      mesh_.size("dp_shard") * mesh_.size("cp"), "the shard degree");
     }
     if (data_parallel.secondary_shard) {
       require_divides("/data_parallel/secondary_shard", *data_parallel.secondary_shard,
                       mesh_.size("dp_shard"), "the shard degree");
     }
-    require_divides("/data_parallel/optimizer_instances", data_parallel.optimizer_instances, replicas,
-                    "the data-parallel ranks");
+    require_divides("/data_parallel/optimizer_instances", data_parallel.optimizer_instances,
+                    replicas * mesh_.size("cp"), "the data-parallel ranks, cp included");
+    if (run_.model.moe) {
+      require_divides("/data_parallel/optimizer_instances", data_parallel.optimizer_instances,
+                      expert_replicas(run_, mesh_), "the ranks that hold the same experts");
+    }
     const auto per_pass = run_.batch.micro_batch * replicas;
     if (run_.batch.micro_batch >= 1 && run_.batch.global_batch % per_pass != 0) {
       add("/batch/global_batch", "does not divide into equal micro-batches",
@@ -95,7 +99,16 @@ class LayoutChecker {
     const auto cp = mesh_.size("cp");
     if (cp == 1) return;
     if (run_.context_parallel.method == ContextMethod::kUlysses) {
-      require_divides("/layout/cp", cp, run_.model.heads / mesh_.size("tp"), "the attention heads of a rank");
+      const auto tp = mesh_.size("tp");
+      const auto heads = run_.model.heads / tp;
+      const auto kv_heads = std::max<std::int64_t>(1, run_.model.kv_heads / tp);
+      require_divides("/layout/cp", cp, heads, "the attention heads of a rank");
+      // Fewer key-value heads than ranks are repeated before the exchange, evenly or not at all.
+      if (heads % cp == 0 && kv_heads % cp != 0 && cp % kv_heads != 0) {
+        add("/layout/cp", "neither divides the key-value heads of a rank nor is a multiple of them",
+            fmt::format("a divisor or a multiple of {}", kv_heads), fmt::format("{}", cp),
+            fmt::format("nearest legal value: {}", nearest_divisor(kv_heads, cp)));
+      }
       require_sequence_multiple(cp, "context parallelism splits the sequence over cp");
       return;
     }
@@ -213,7 +226,13 @@ class LayoutChecker {
     const auto sizes = chunk_sizes(run_.model, pp, run_.pipeline);
     const auto sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
     const bool negative = std::any_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size < 0; });
-    if (run_.model.layers < 1 || (sum == run_.model.layers && !negative)) return;
+    if (run_.model.layers < 1) return;
+    if (sizes.size() > 2 && std::count(sizes.begin() + 1, sizes.end() - 1, 0) > 0) {
+      add("/pipeline/split", "a (virtual) stage between the first and the last computes nothing",
+          "at least one layer in each of them", fmt::format("[{}]", fmt::join(sizes, ", ")), {});
+      return;
+    }
+    if (sum == run_.model.layers && !negative) return;
     const auto chunks = chunks_per_stage(run_.pipeline);
     add("/pipeline/split", "the layers of a stage do not split evenly over its virtual stages",
         fmt::format("multiples of {} layers for every stage", chunks),

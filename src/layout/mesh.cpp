@@ -146,6 +146,10 @@ std::int64_t Mesh::size(std::string_view dimension) const {
   return require(*this, dimension).size;
 }
 
+std::int64_t Mesh::stride(std::string_view dimension) const {
+  return require(*this, dimension).stride;
+}
+
 std::int64_t Mesh::coordinate(std::int64_t rank, std::string_view dimension) const {
   SHARDSIM_CHECK(rank >= 0 && rank < world, "rank {} of {}", rank, world);
   const auto& along = require(*this, dimension);
@@ -193,6 +197,11 @@ Result<Mesh> make_mesh(const RunSpec& run) {
 
 std::int64_t data_parallel_ranks(const Mesh& mesh) {
   return mesh.size("dp_replicate") * mesh.size("dp_shard");
+}
+
+std::int64_t expert_replicas(const RunSpec& run, const Mesh& mesh) {
+  const auto stage = mesh.world / mesh.size("pp");
+  return stage / (run.layout.ep * run.layout.etp.value_or(run.layout.tp));
 }
 
 std::int64_t global_batch(const RunSpec& run, const Mesh& mesh) {

@@ -23,6 +23,8 @@ struct Mesh {
   std::int64_t world = 1;
 
   [[nodiscard]] std::int64_t size(std::string_view dimension) const;
+  /// Rank distance of neighbours along `dimension`. Requires that the mesh has it.
+  [[nodiscard]] std::int64_t stride(std::string_view dimension) const;
   [[nodiscard]] std::int64_t coordinate(std::int64_t rank, std::string_view dimension) const;
   /// Ranks that differ from `rank` only along `dimensions`, ascending.
   [[nodiscard]] std::vector<std::int64_t> group(std::int64_t rank,
@@ -43,6 +45,9 @@ struct Mesh {
 
 /// Replicas that see different sequences: dp_replicate x dp_shard.
 [[nodiscard]] std::int64_t data_parallel_ranks(const Mesh& mesh);
+
+/// Ranks that hold the same experts: those of a pipeline stage that differ in neither ep nor etp.
+[[nodiscard]] std::int64_t expert_replicas(const RunSpec& run, const Mesh& mesh);
 
 /// Sequences per step: as the run says, or one micro-batch for each data-parallel rank.
 [[nodiscard]] std::int64_t global_batch(const RunSpec& run, const Mesh& mesh);

@@ -110,9 +110,11 @@ std::vector<ParameterBucket> megatron_buckets(std::span<const std::int64_t> nume
     open = {.parameters = {}, .begin = cursor, .end = cursor};
   };
   for (std::size_t left = numels.size(); left > 0; --left) {
+    const bool alone = rules.alone == left - 1;
+    if (alone && !open.parameters.empty()) close();
     cursor = round_up(cursor, start_step) + numels[left - 1];
     open.parameters.push_back(left - 1);
-    if (!rules.single_bucket && cursor - open.begin >= limit) close();
+    if (alone || (!rules.single_bucket && cursor - open.begin >= limit)) close();
   }
   if (!open.parameters.empty()) close();
   return buckets;

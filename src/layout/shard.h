@@ -66,8 +66,10 @@ struct MegatronBufferRules {
   std::int64_t ranks = 1;  ///< data-parallel (x context-parallel) ranks that share the optimizer
   /// Elements at which a bucket closes; absent: max(40e6, 1e6 x ranks).
   std::optional<std::int64_t> bucket_numel = std::nullopt;
-  bool single_bucket = false;           ///< gradient reduction does not overlap, or a later pipeline stage
-  bool distributed_optimizer = true;    ///< else nothing is aligned or padded
+  bool single_bucket = false;         ///< gradient reduction does not overlap, or a later pipeline stage
+  bool distributed_optimizer = true;  ///< else nothing is aligned or padded
+  /// Position of a parameter that gets a bucket of its own (`shared_embedding`).
+  std::optional<std::size_t> alone = std::nullopt;
   bool high_bus_bandwidth_pad = false;  ///< bucket ends also multiples of 2^16 elements
 };
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -39,8 +40,7 @@ bool offloads_optimizer_alone(DataParallelStrategy strategy) {
 /// their way into each matmul.
 bool quantises(const RunSpec& run) {
   const auto stack = run.software.stack;
-  const bool torchao = run.precision.compute == Dtype::kFp8 &&
-                       (stack == SoftwareStack::kTorchEager || stack == SoftwareStack::kTorchCompile);
+  const bool torchao = run.precision.compute == Dtype::kFp8 && is_torch(stack);
   return torchao || stack == SoftwareStack::kMegatron;
 }
 
@@ -48,13 +48,17 @@ bool cuts_model(const LayoutSpec& layout) {
   return layout.tp > 1 || layout.pp > 1 || layout.cp > 1 || layout.ep > 1;
 }
 
+/// The ranks that shard a parameter are numbered cp first, then dp_shard.
+bool cp_precedes_shards(const LayoutSpec& layout) {
+  const auto cp = std::find(layout.order.begin(), layout.order.end(), "cp");
+  return cp != layout.order.end() && cp + 1 != layout.order.end() && *(cp + 1) == "dp_shard";
+}
+
 bool spreads_experts(const RunSpec& run) {
   const auto strategy = run.data_parallel.strategy;
-  const auto stack = run.software.stack;
-  const bool megatron = stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
   return strategy == DataParallelStrategy::kFsdp2 ||
          strategy == DataParallelStrategy::kMegatronDistributedOptimizer ||
-         (strategy == DataParallelStrategy::kDdp && megatron);
+         (strategy == DataParallelStrategy::kDdp && is_megatron(run.software.stack));
 }
 
 }  // namespace
@@ -71,6 +75,19 @@ Diagnostics unsupported_features(const RunSpec& run) {
            run.layout.order.back() != "pp",
        "/layout/order", "expert parallelism, or several optimizer instances, with pp not outermost",
        "pp last"},
+      {data_parallel.optimizer_instances > 1 && run.layout.tp > 1 && run.layout.order.front() != "tp",
+       "/layout/order", "several optimizer instances with tp not innermost", "tp first"},
+      {run.model.moe && run.layout.ep > 1 && run.layout.etp.value_or(run.layout.tp) > 1 &&
+           run.expert_parallel.dispatcher == ExpertDispatcher::kAllGather,
+       "/expert_parallel/dispatcher", "the allgather dispatcher with experts cut over several ranks",
+       "alltoall, or layout.etp = 1"},
+      {run.software.fused_cross_entropy && run.layout.tp > 1 && !is_megatron(run.software.stack),
+       "/software/fused_cross_entropy", "a fused head and loss that is cut over tp", "false"},
+      {data_parallel.reshard_degree && run.layout.ep > 1, "/data_parallel/reshard_after_forward",
+       "parameters kept by smaller groups with experts spread", "true or false"},
+      {data_parallel.reshard_degree && run.layout.cp > 1 && !cp_precedes_shards(run.layout), "/layout/order",
+       "parameters kept by smaller groups with cp not next to dp_shard",
+       "tp, cp, dp_shard, dp_replicate, pp"},
       {!run.expert_parallel.balanced, "/expert_parallel/balanced", "unbalanced routing", "true"},
       {data_parallel.optimizer_instances > 1 &&
            data_parallel.strategy != DataParallelStrategy::kMegatronDistributedOptimizer,

@@ -9,6 +9,7 @@
 
 #include "layout/mesh.h"
 #include "layout/run_spec.h"
+#include "layout/units.h"
 #include "lower/execution_plan.h"
 #include "model/model_graph.h"
 #include "program/builder.h"
@@ -29,12 +30,21 @@ struct MicroBatch {
 /// torchtitan and Accelerate set from PyTorch 2.0 on) rather than the flat one.
 [[nodiscard]] bool uses_original_parameters(const RunSpec& run);
 
+/// The first and the last module of `unit` that a forward calls: its parameters are gathered before the one
+/// and may be dropped after the other, and backward the other way round.
+struct UnitSpan {
+  ModuleIndex first = 0;
+  ModuleIndex last = 0;
+};
+[[nodiscard]] UnitSpan unit_span(const Unit& unit, const ExecutionPlan& plan);
+
 /// Where a chunk of the model sits in the pipeline.
 struct StagePlace {
   std::int64_t stage = 0;
   std::int64_t stages = 1;
   std::int64_t chunk = 0;  ///< virtual stage
   std::int64_t chunks = 1;
+  std::int64_t last_stage = 0;  ///< where the model ends
 };
 
 /// What every part of the lowering reads and writes: one chunk of the model on one rank.
@@ -50,10 +60,13 @@ struct LoweringContext {
   std::array<std::optional<GroupIndex>, kParallelAxes> axis_groups = {};
 };
 
-/// Communicators of the program. Data-parallel systems number theirs from 0.
+/// Communicators of the program.
 enum Communicator : std::uint32_t {
-  kTensorCommunicator = 16,  ///< plus the ParallelAxis
-  kExpertDataCommunicator = 1,
+  kDataCommunicator = 0,  ///< of the ranks that shard parameters, or of all replicas
+  kReplicaCommunicator,
+  kKeptShardCommunicator,
+  kExpertDataCommunicator,
+  kTensorCommunicator = 16,     ///< plus the ParallelAxis
   kInstanceCommunicators = 32,  ///< plus that of the replicas
   kModelCommunicator = 48,
   kEmbeddingCommunicator,
@@ -76,15 +89,29 @@ inline const std::vector<std::string> kReplicaDimensions{"cp", "dp_shard", "dp_r
 GroupIndex add_mesh_group(const LoweringContext& context, const std::string& name,
                           const std::vector<std::string>& dimensions, std::uint32_t communicator);
 
-/// Groups of expert parallelism: all ranks of a pipeline stage, in mesh order, are split into `etp` parts of
-/// an expert, then `ep` parts of the experts, then replicas (Megatron-LM core 0.20.0 parallel_state.py). The
-/// group holds the ranks whose number in that order differs by multiples of `stride`, `size` of them.
+/// Distances of neighbours in the groups of expert parallelism, counted in the ranks of a pipeline stage. In
+/// the order of the mesh, parts of an expert take the place of tp, parts of the experts and then replicas
+/// that of data parallelism; cp has none (Megatron-LM core 0.20.0 parallel_state.py,
+/// expert_decoder_rank_generator).
+struct ExpertStrides {
+  std::int64_t etp = 1;
+  std::int64_t ep = 1;
+  std::int64_t replicas = 1;
+};
+[[nodiscard]] ExpertStrides expert_strides(const LoweringContext& context);
+
+/// The `size` ranks of a pipeline stage around the context's whose numbers in the stage, in mesh order,
+/// differ by multiples of `stride`.
 GroupIndex add_stage_group(const LoweringContext& context, const std::string& name, std::int64_t stride,
                            std::int64_t size, std::uint32_t communicator);
 
-/// The `degree` consecutive members along `dimension` that include the context's rank.
-GroupIndex add_subgroup(const LoweringContext& context, const std::string& name, const std::string& dimension,
-                        std::int64_t degree, std::uint32_t communicator);
+/// First and last stage hold a copy of a tied table each and sum their gradients; absent where the model has
+/// no tied table or one stage holds both ends.
+std::optional<GroupIndex> add_shared_embedding_group(const LoweringContext& context);
+
+/// Of the ranks that shard the context's parameters, the `degree` consecutive ones around its own.
+GroupIndex add_shard_subgroup(const LoweringContext& context, const std::string& name, std::int64_t degree,
+                              std::uint32_t communicator);
 
 /// How one system shards parameters, gradients and optimizer states: its hooks, in the order in which PyTorch
 /// calls them. Implementations write to the program only; they hold the buffers that live between hooks.

@@ -75,7 +75,7 @@ class Ddp final : public DataParallel {
 void Ddp::setup() {
   const auto& graph = context_->graph;
   communication_ = builder_->stream("nccl", -1);
-  group_ = add_mesh_group(*context_, "dp", kReplicaDimensions, 0);
+  group_ = add_mesh_group(*context_, "dp", kReplicaDimensions, kDataCommunicator);
   gradient_.assign(graph.parameters.size(), kNoIndex);
   autocast_copies_.resize(graph.parameters.size());
   std::vector<std::int64_t> elements;
@@ -185,8 +185,7 @@ void Ddp::end_backward() {
 }
 
 void Ddp::optimizer_step(bool /*first*/) {
-  clip_gradients(*context_, context_->graph.parameter_count(), stored_, {},
-                 1);  // every rank holds the same gradients
+  clip_gradients(*context_, context_->graph.parameter_count(), stored_, model_parallel_groups(*context_), 1);
   optimizer_->step();
   for (auto& gradient : gradient_) {
     if (gradient != kNoIndex) builder_->free(gradient);

@@ -211,8 +211,7 @@ void finish_region(const ModelGraph& graph, const std::vector<std::uint32_t>& pr
   const auto inside = [&](TensorIndex tensor) {
     return producer[tensor] != kNoIndex && producer[tensor] >= region.begin && producer[tensor] < region.end;
   };
-  const bool stops_early = !region.discards_outputs &&
-                           (stack == SoftwareStack::kTorchEager || stack == SoftwareStack::kTorchCompile);
+  const bool stops_early = !region.discards_outputs && is_torch(stack);
   OpIndex last_needed = stops_early ? region.begin : region.end;
   for (OpIndex index = region.begin; index < region.end; ++index) {
     const Op& op = graph.ops[index];
@@ -327,6 +326,12 @@ ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recom
   ExecutionPlan plan;
   std::vector<std::uint32_t> producer;
   append_trace(graph, plan.trace);
+  plan.entered_at.assign(graph.modules.size(), kNoIndex);
+  for (std::uint32_t step = 0; step < plan.trace.size(); ++step) {
+    const auto& at = plan.trace[step];
+    if (at.kind == TraceStep::Kind::kEnter)
+      plan.entered_at[at.index] = std::min(plan.entered_at[at.index], step);
+  }
   count_uses(graph, plan, producer);
   const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
   plan.region_of.assign(ops, kNoIndex);

@@ -37,6 +37,7 @@ struct RecomputeRegion {
 /// Everything about one micro-batch's passes that does not depend on the parallel layout, worked out once.
 struct ExecutionPlan {
   std::vector<TraceStep> trace;
+  std::vector<std::uint32_t> entered_at;           ///< per module: its first step; kNoIndex when never called
   std::vector<TensorIndex> inputs;                 ///< produced by no op: tokens, labels
   std::vector<std::vector<TensorIndex>> produced;  ///< per op: outputs and private saved tensors
   std::vector<std::uint32_t> uses;                 ///< per tensor: forward consumers

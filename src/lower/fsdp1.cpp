@@ -28,8 +28,7 @@ struct FlatUnit {
   bool awaits_backward =
       false;  ///< ran forward and not yet reached by backward: only such units are prefetched
   EventIndex gathered = kNoIndex;
-  std::size_t modules_entered = 0;
-  std::size_t modules_left = 0;
+  UnitSpan span;
   std::vector<BufferIndex> gradients;  ///< of the views, until the flat gradient is put together
   std::size_t gradients_ready = 0;
   BufferIndex unsharded_gradient = kNoIndex;  ///< kept over micro-batches without synchronisation
@@ -46,7 +45,7 @@ class Fsdp1 final : public DataParallel {
   void enter_forward(ModuleIndex module) override;
   void exit_forward(ModuleIndex module) override;
   void enter_backward(ModuleIndex module) override;
-  void exit_backward(ModuleIndex module) override;
+  void exit_backward(ModuleIndex /*module*/) override {}
   [[nodiscard]] BufferIndex allocate_gradient(ParameterIndex parameter) override;
   void gradient_ready(ParameterIndex parameter, BufferIndex gradient) override;
   void end_backward() override;
@@ -113,10 +112,10 @@ void Fsdp1::setup() {
   pre_unshard_ = builder_->stream("pre_unshard", priority);
   unshard_ = builder_->stream("unshard", priority);
   post_backward_ = builder_->stream("post_backward", priority);
-  shard_group_ = add_mesh_group(*context_, "dp_shard", kShardDimensions, 0);
+  shard_group_ = add_mesh_group(*context_, "dp_shard", kShardDimensions, kDataCommunicator);
   if (replicas_ > 1) {
     all_reduce_ = builder_->stream("all_reduce");
-    replicate_group_ = add_mesh_group(*context_, "dp_replicate", {"dp_replicate"}, 1);
+    replicate_group_ = add_mesh_group(*context_, "dp_replicate", {"dp_replicate"}, kReplicaCommunicator);
   }
   const bool original = uses_original_parameters(context_->run);
   if (original) alignment_ = 16 / dtype_bytes(param_);
@@ -134,6 +133,7 @@ void Fsdp1::setup() {
     auto& added = units_.emplace_back();
     added.shard_elements = flat.shard_numel;
     added.elements = flat.numel;
+    added.span = unit_span(unit, context_->plan);
     added.unit = std::move(unit);
     const auto local = optimized_elements(added);
     optimized.insert(optimized.end(), local.begin(), local.end());
@@ -231,8 +231,7 @@ void Fsdp1::enter_forward(ModuleIndex module) {
   const auto index = unit_of_module_[module];
   if (index == kNoIndex) return;
   auto& unit = units_[index];
-  if (unit.modules_entered++ > 0) return;
-  unit.modules_left = 0;
+  if (module != unit.span.first) return;
   unshard(unit);
   wait_for_unshard(unit);
   const auto at = static_cast<std::size_t>(
@@ -245,8 +244,7 @@ void Fsdp1::exit_forward(ModuleIndex module) {
   const auto index = unit_of_module_[module];
   if (index == kNoIndex) return;
   auto& unit = units_[index];
-  if (++unit.modules_left < unit.unit.modules.size()) return;
-  unit.modules_entered = 0;
+  if (module != unit.span.last) return;
   builder_->host_work(HostAction::kModuleHook);
   if (!unit.unit.is_root && !keeps_after_forward()) reshard(unit);
   post_forward_order_.push_back(index);
@@ -266,20 +264,12 @@ void Fsdp1::enter_backward(ModuleIndex module) {
   const auto index = unit_of_module_[module];
   if (index == kNoIndex) return;
   auto& unit = units_[index];
-  if (unit.modules_entered++ > 0) return;
-  unit.modules_left = 0;
+  if (module != unit.span.last) return;
   unit.awaits_backward = false;
   builder_->host_work(HostAction::kModuleHook);
   unshard(unit);
   wait_for_unshard(unit);
   if (context_->run.data_parallel.backward_prefetch.value_or(1) == 1) prefetch(index, 1);
-}
-
-void Fsdp1::exit_backward(ModuleIndex module) {
-  const auto index = unit_of_module_[module];
-  if (index == kNoIndex) return;
-  auto& unit = units_[index];
-  if (++unit.modules_left == unit.unit.modules.size()) unit.modules_entered = 0;
 }
 
 BufferIndex Fsdp1::allocate_gradient(ParameterIndex parameter) {
@@ -392,7 +382,7 @@ void Fsdp1::end_backward() {
 void Fsdp1::optimizer_step(bool /*first*/) {
   std::int64_t elements = 0;
   for (const auto& unit : units_) elements += unit.shard_elements;
-  std::vector<GroupIndex> groups;
+  auto groups = model_parallel_groups(*context_);
   if (shard_degree_ > 1) groups.push_back(shard_group_);
   clip_gradients(*context_, elements, stored_, groups, 1);
   optimizer_->step();

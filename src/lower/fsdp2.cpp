@@ -37,8 +37,7 @@ struct Group {
   bool reshard_after_forward = true;
   bool inputs_have_gradient = true;
 
-  std::size_t modules_entered = 0;
-  std::size_t modules_left = 0;
+  UnitSpan span;
   std::vector<BufferIndex> unsharded;  ///< per-parameter storages, while they exist
   bool gathering = false;
   bool in_backward = false;
@@ -46,8 +45,8 @@ struct Group {
   EventIndex gathered = kNoIndex;
   BufferIndex kept_shard = kNoIndex;  ///< secondary shard between forward and backward
   EventIndex kept_shard_ready = kNoIndex;
-  std::vector<BufferIndex> gradients;  ///< unsharded, of this backward
-  std::vector<Bytes> gradient_bytes;
+  std::vector<BufferIndex> gradients;    ///< unsharded, of this backward
+  bool gradients_upcast = false;         ///< they are sums in the reduction's dtype
   std::vector<BufferIndex> accumulated;  ///< unsharded, of earlier micro-batches without reduction
   BufferIndex sharded_gradient = kNoIndex;
   BufferIndex partial = kNoIndex;  ///< reduced within the shard group, not yet between replicas
@@ -85,10 +84,16 @@ class Fsdp2 final : public DataParallel {
   void reshard_to_kept_degree(Group& group);
   void prefetch_forward(std::size_t index);
   void prefetch_backward(std::size_t index);
-  void post_backward(Group& group);
+  void post_backward(Group& group, bool synchronizes);
+  void accumulate(Group& group);
+  void keep_unsharded(Group& group);
   void reduce(Group& group);
   void finish_reduction(Group& group, BufferIndex reduced, StreamIndex stream);
   void drop_deferred();
+  /// PyTorch's pipeline stages turn resharding and reduction off for every backward and call the hook of each
+  /// group themselves after the last one (PyTorch 2.14.1 distributed/pipelining/stage.py
+  /// backward_maybe_with_nosync).
+  [[nodiscard]] bool staged() const { return context_->place.stages > 1; }
   [[nodiscard]] bool offloads() const { return context_->run.offload.parameters != OffloadTarget::kNone; }
 
   LoweringContext* context_;
@@ -197,19 +202,20 @@ void Fsdp2::setup() {
   gather_ = builder_->stream("all_gather", -1);
   reduce_scatter_ = builder_->stream("reduce_scatter", -1);
   if (replicas_ > 1) all_reduce_ = builder_->stream("all_reduce");
-  shard_group_ = add_mesh_group(*context_, "dp_shard", kShardDimensions, 0);
-  if (replicas_ > 1) replicate_group_ = add_mesh_group(*context_, "dp_replicate", {"dp_replicate"}, 1);
+  shard_group_ = add_mesh_group(*context_, "dp_shard", kShardDimensions, kDataCommunicator);
+  if (replicas_ > 1) {
+    replicate_group_ = add_mesh_group(*context_, "dp_replicate", {"dp_replicate"}, kReplicaCommunicator);
+  }
   if (const auto& layout = context_->run.layout; layout.ep > 1) {
     // Each rank holds some of the experts; the ranks that hold the same ones shard them.
-    const auto inner = layout.ep * layout.etp.value_or(layout.tp);
-    expert_shards_ = shard_degree_ * layout.tp / inner;
+    expert_shards_ = shard_degree_ * layout.tp / (layout.ep * layout.etp.value_or(layout.tp));
     if (expert_shards_ > 1) {
-      expert_shard_group_ =
-          add_stage_group(*context_, "expert_shard", inner, expert_shards_, kExpertDataCommunicator);
+      expert_shard_group_ = add_stage_group(*context_, "expert_shard", expert_strides(*context_).replicas,
+                                            expert_shards_, kExpertDataCommunicator);
     }
   }
   if (const auto degree = context_->run.data_parallel.reshard_degree) {
-    kept_group_ = add_subgroup(*context_, "dp_shard_kept", "dp_shard", *degree, 2);
+    kept_group_ = add_shard_subgroup(*context_, "dp_shard_kept", *degree, kKeptShardCommunicator);
   }
   auto units = wrap_units(graph, context_->run.data_parallel.wrap);
   SHARDSIM_CHECK(units.ok(), "wrapping was accepted before");
@@ -221,6 +227,7 @@ void Fsdp2::setup() {
     for (const auto module : unit.modules) group_of_module_[module] = index;
     for (const auto parameter : unit.parameters) group_of_parameter_[parameter] = index;
     groups_.push_back(make_group(std::move(unit)));
+    groups_.back().span = unit_span(groups_.back().unit, context_->plan);
   }
   for (const auto& step : context_->plan.trace) {
     if (step.kind != TraceStep::Kind::kEnter || group_of_module_[step.index] == kNoIndex) continue;
@@ -282,8 +289,10 @@ void Fsdp2::unshard(Group& group) {
       builder_->allocate(group.unsharded_param, MemoryCategory::kCommunicationBuffers, copy_in_);
   builder_->launch(copy_in_, MemoryShape{MemoryKernel::kCopy, input, input, 1});
   builder_->wait_stream(gather_, copy_in_);
-  builder_->collective(gather_, {CollectiveOp::kAllGather, from_kept ? *kept_group_ : group.shard_group,
-                                 input, group.unsharded_param, param_, input.count() % 16 == 0});
+  if (degree > 1) {
+    builder_->collective(gather_, {CollectiveOp::kAllGather, from_kept ? *kept_group_ : group.shard_group,
+                                   input, group.unsharded_param, param_, input.count() % 16 == 0});
+  }
   group.gathered = builder_->record(gather_);
   if (cast != kNoIndex) builder_->free(cast);
   if (uploaded != kNoIndex) builder_->free(uploaded);
@@ -360,8 +369,7 @@ void Fsdp2::enter_forward(ModuleIndex module) {
   const auto index = group_of_module_[module];
   if (index == kNoIndex) return;
   auto& group = groups_[index];
-  if (group.modules_entered++ > 0) return;
-  group.modules_left = 0;
+  if (module != group.span.first) return;
   group.in_backward = false;
   unshard(group);
   wait_for_unshard(group);
@@ -375,8 +383,7 @@ void Fsdp2::exit_forward(ModuleIndex module) {
     return;
   }
   auto& group = groups_[index];
-  if (++group.modules_left < group.unit.modules.size()) return;
-  group.modules_entered = 0;
+  if (module != group.span.last) return;
   builder_->host_work(HostAction::kModuleHook);
   if (group.keep_degree) {
     reshard_to_kept_degree(group);
@@ -403,8 +410,7 @@ void Fsdp2::enter_backward(ModuleIndex module) {
   const auto index = group_of_module_[module];
   if (index == kNoIndex) return;
   auto& group = groups_[index];
-  if (group.modules_entered++ > 0) return;
-  group.modules_left = 0;
+  if (module != group.span.last) return;
   group.in_backward = true;
   builder_->host_work(HostAction::kModuleHook);
   unshard(group);
@@ -416,10 +422,9 @@ void Fsdp2::exit_backward(ModuleIndex module) {
   const auto index = group_of_module_[module];
   if (index == kNoIndex) return;
   auto& group = groups_[index];
-  if (++group.modules_left < group.unit.modules.size()) return;
-  group.modules_entered = 0;
+  if (module != group.span.first) return;
   // Without a gradient on its inputs autograd never reaches the group's hook: the final callback runs it.
-  if (group.inputs_have_gradient) post_backward(group);
+  if (group.inputs_have_gradient) post_backward(group, reduces() && !staged());
 }
 
 BufferIndex Fsdp2::allocate_gradient(ParameterIndex parameter) {
@@ -428,48 +433,56 @@ BufferIndex Fsdp2::allocate_gradient(ParameterIndex parameter) {
 }
 
 void Fsdp2::gradient_ready(ParameterIndex parameter, BufferIndex gradient) {
-  auto& group = groups_[group_of_parameter_[parameter]];
-  group.gradients.push_back(gradient);
-  group.gradient_bytes.push_back(builder_->size(gradient));
+  groups_[group_of_parameter_[parameter]].gradients.push_back(gradient);
 }
 
-void Fsdp2::post_backward(Group& group) {
+void Fsdp2::post_backward(Group& group, bool synchronizes) {
   const auto outer = builder_->enter_module(group.unit.name);
   builder_->host_work(HostAction::kUnitHook);
   builder_->host_work(HostAction::kParameterHook, static_cast<std::int64_t>(group.unit.parameters.size()));
-  if (!group.accumulated.empty()) {
-    for (std::size_t i = 0; i < group.gradients.size(); ++i) {
-      const auto sum = builder_->size(group.accumulated[i]);
-      builder_->launch(kComputeStream,
-                       MemoryShape{MemoryKernel::kElementwise, sum + group.gradient_bytes[i], sum, 1});
-      builder_->free(group.gradients[i]);
-    }
-    group.gradients = std::exchange(group.accumulated, {});
-  }
-  reshard(group);
-  if (reduces()) {
-    if (!group.gradients.empty()) reduce(group);
-  } else {
-    for (const auto gradient : group.gradients) {  // kept unsharded, in the reduction's dtype
-      const auto elements = builder_->size(gradient).count() / dtype_bytes(param_);
-      if (param_ == reduce_ || micro_batch_.index > 0) {
-        group.accumulated.push_back(gradient);
-        continue;
-      }
-      const auto upcast = builder_->allocate(Bytes(dtype_bytes(reduce_, elements)),
-                                             MemoryCategory::kUnshardedGradients, kComputeStream);
-      builder_->launch(kComputeStream,
-                       MemoryShape{MemoryKernel::kCast, builder_->size(gradient), builder_->size(upcast), 1});
-      builder_->free(gradient);
-      group.accumulated.push_back(upcast);
-    }
+  if (!group.accumulated.empty()) accumulate(group);
+  if (synchronizes || !staged()) reshard(group);
+  if (!synchronizes) {
+    keep_unsharded(group);
+  } else if (!group.gradients.empty()) {
+    reduce(group);
   }
   group.gradients.clear();
-  group.gradient_bytes.clear();
   builder_->restore_scope(outer);
 }
 
+/// Adds this backward's gradients to those of earlier micro-batches.
+void Fsdp2::accumulate(Group& group) {
+  for (std::size_t i = 0; i < group.gradients.size(); ++i) {
+    const auto sum = builder_->size(group.accumulated[i]);
+    builder_->launch(kComputeStream, MemoryShape{MemoryKernel::kElementwise,
+                                                 sum + builder_->size(group.gradients[i]), sum, 1});
+    builder_->free(group.gradients[i]);
+  }
+  group.gradients = std::exchange(group.accumulated, {});
+  group.gradients_upcast = true;
+}
+
+/// Gradients stay unsharded until the last micro-batch, in the dtype of the reduction.
+void Fsdp2::keep_unsharded(Group& group) {
+  for (const auto gradient : group.gradients) {
+    if (param_ == reduce_ || group.gradients_upcast) {
+      group.accumulated.push_back(gradient);
+      continue;
+    }
+    const auto elements = builder_->size(gradient).count() / dtype_bytes(param_);
+    const auto upcast = builder_->allocate(Bytes(dtype_bytes(reduce_, elements)),
+                                           MemoryCategory::kUnshardedGradients, kComputeStream);
+    builder_->launch(kComputeStream,
+                     MemoryShape{MemoryKernel::kCast, builder_->size(gradient), builder_->size(upcast), 1});
+    builder_->free(gradient);
+    group.accumulated.push_back(upcast);
+  }
+  group.gradients_upcast = false;
+}
+
 void Fsdp2::reduce(Group& group) {
+  group.gradients_upcast = false;
   const Bytes output(dtype_bytes(reduce_, group.shard_elements));
   const Bytes input = output * group.shards;
   // The previous group's reduce-scatter input may be dropped only once it has been reduced: compute stalls
@@ -551,7 +564,11 @@ void Fsdp2::finish_reduction(Group& group, BufferIndex reduced, StreamIndex stre
 void Fsdp2::end_backward() {
   // PyTorch walks the wrapped modules from the root: the root's group comes first.
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
-    if (!group->inputs_have_gradient && !group->unsharded.empty()) post_backward(*group);
+    const bool unreached = !group->inputs_have_gradient && !group->unsharded.empty();
+    if (unreached) post_backward(*group, reduces() && !staged());
+  }
+  if (staged() && micro_batch_.is_last()) {
+    for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) post_backward(*group, true);
   }
   if (last_reduction_ != kNoIndex) builder_->wait(kComputeStream, last_reduction_);
   if (offloads() && reduces()) {
@@ -575,7 +592,7 @@ void Fsdp2::optimizer_step(bool /*first*/) {
   // (nn/utils/clip_grad.py).
   const bool per_parameter = context_->run.software.torch >= TorchVersion{2, 14};
   const auto norms = per_parameter ? static_cast<std::int64_t>(context_->graph.parameters.size()) : 1;
-  std::vector<GroupIndex> groups;
+  auto groups = model_parallel_groups(*context_);
   if (shard_degree_ > 1) groups.push_back(shard_group_);
   clip_gradients(*context_, elements, stored_, groups, norms);
   optimizer_->step();

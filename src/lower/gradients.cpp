@@ -35,8 +35,13 @@ void GradientTable::contribute(TensorIndex tensor, BufferIndex buffer) {
     handle = free_handles_.back();
     free_handles_.pop_back();
   }
-  handles_[handle] = {buffer, 1};
+  handles_[handle] = {buffer, 1, false};
   handle_of_[tensor] = handle;
+}
+
+void GradientTable::lend(TensorIndex tensor, BufferIndex buffer) {
+  contribute(tensor, buffer);
+  handles_[handle_of_[tensor]] = {buffer, 2, true};
 }
 
 void GradientTable::share(TensorIndex tensor, TensorIndex source) {
@@ -76,8 +81,9 @@ std::uint32_t GradientTable::keep(TensorIndex tensor) {
 }
 
 void GradientTable::release(std::uint32_t handle) {
-  if (--handles_[handle].owners > 0) return;
-  builder_->free(handles_[handle].buffer);
+  auto& at = handles_[handle];
+  if (--at.owners > (at.lent ? 1U : 0U)) return;
+  if (!at.lent) builder_->free(at.buffer);
   free_handles_.push_back(handle);
 }
 

@@ -18,6 +18,8 @@ class GradientTable {
   /// `tensor` gets `buffer` as a contribution; a second one is added to the first, as autograd's input buffer
   /// does.
   void contribute(TensorIndex tensor, BufferIndex buffer);
+  /// As above for a buffer that belongs to somebody else: nothing is added into it and it is not freed.
+  void lend(TensorIndex tensor, BufferIndex buffer);
   /// `tensor` shares the gradient of `source`, or adds it to what it has.
   void share(TensorIndex tensor, TensorIndex source);
   void drop(TensorIndex tensor);
@@ -31,6 +33,7 @@ class GradientTable {
   struct Handle {
     BufferIndex buffer = kNoIndex;
     std::uint32_t owners = 0;
+    bool lent = false;  ///< the lender counts as an owner, for good
   };
   void launch_add(TensorIndex tensor);
 

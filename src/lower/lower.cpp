@@ -12,6 +12,17 @@
 
 namespace shardsim {
 
+UnitSpan unit_span(const Unit& unit, const ExecutionPlan& plan) {
+  UnitSpan span{kNoIndex, kNoIndex};
+  for (const auto module : unit.modules) {
+    const auto step = plan.entered_at[module];
+    if (step == kNoIndex) continue;
+    if (span.first == kNoIndex || step < plan.entered_at[span.first]) span.first = module;
+    if (span.last == kNoIndex || step > plan.entered_at[span.last]) span.last = module;
+  }
+  return span;
+}
+
 GroupIndex add_mesh_group(const LoweringContext& context, const std::string& name,
                           const std::vector<std::string>& dimensions, std::uint32_t communicator) {
   ProcessGroup group;
@@ -26,17 +37,17 @@ GroupIndex add_mesh_group(const LoweringContext& context, const std::string& nam
   return context.builder.add_group(std::move(group));
 }
 
-GroupIndex add_subgroup(const LoweringContext& context, const std::string& name, const std::string& dimension,
-                        std::int64_t degree, std::uint32_t communicator) {
-  const auto members = context.mesh.group(context.rank, {dimension});
-  const auto first = context.mesh.coordinate(context.rank, dimension) / degree * degree;
+GroupIndex add_shard_subgroup(const LoweringContext& context, const std::string& name, std::int64_t degree,
+                              std::uint32_t communicator) {
+  const auto members = context.mesh.group(context.rank, kShardDimensions);
+  const auto first = group_position(context, kShardDimensions) / degree * degree;
   ProcessGroup group;
   group.name = name;
   group.ranks.assign(members.begin() + first, members.begin() + first + degree);
   group.count = context.mesh.world / degree;
-  for (const auto& candidate : context.mesh.dimensions) {
-    if (candidate.name == dimension) group.axes.push_back({candidate.stride, degree, candidate.size, 0});
-  }
+  // unsupported_features wants cp and dp_shard next to each other here: the members are evenly spaced.
+  const auto stride = context.mesh.stride(context.mesh.size("cp") > 1 ? "cp" : "dp_shard");
+  group.axes = {{stride, degree, static_cast<std::int64_t>(members.size()), 0}};
   group.communicator = communicator;
   return context.builder.add_group(std::move(group));
 }
@@ -71,6 +82,39 @@ GroupIndex add_stage_group(const LoweringContext& context, const std::string& na
   // check_layout wants pp outermost where experts are spread, so the ranks of a stage are consecutive.
   group.axes = {{stride, size, size, 0}};
   group.communicator = communicator;
+  return context.builder.add_group(std::move(group));
+}
+
+ExpertStrides expert_strides(const LoweringContext& context) {
+  const auto& layout = context.run.layout;
+  ExpertStrides strides;
+  std::int64_t stride = 1;
+  bool seen_data = false;
+  for (const auto& dimension : context.mesh.dimensions) {
+    if (dimension.name == "tp") {
+      strides.etp = stride;
+      stride *= layout.etp.value_or(layout.tp);
+    } else if (dimension.name.starts_with("dp_") && !seen_data) {
+      seen_data = true;
+      strides.ep = stride;
+      strides.replicas = stride * layout.ep;
+      stride *= layout.ep * expert_replicas(context.run, context.mesh);
+    }
+  }
+  return strides;
+}
+
+std::optional<GroupIndex> add_shared_embedding_group(const LoweringContext& context) {
+  const auto& place = context.place;
+  if (!context.run.model.tied_embeddings || place.last_stage == 0) return std::nullopt;
+  const auto stride = context.mesh.stride("pp");
+  const auto first = context.rank - place.stage * stride;
+  ProcessGroup group;
+  group.name = "embedding";
+  group.ranks = {first, first + place.last_stage * stride};
+  group.count = context.mesh.world / place.stages;
+  group.axes = {{stride, 2, place.stages, place.last_stage}};
+  group.communicator = kEmbeddingCommunicator;
   return context.builder.add_group(std::move(group));
 }
 
@@ -129,12 +173,21 @@ GraphOptions graph_options(const RunSpec& run) {
   return options;
 }
 
+RunSpec as_staged(RunSpec run) {
+  auto& data_parallel = run.data_parallel;
+  const bool fsdp2 = data_parallel.strategy == DataParallelStrategy::kFsdp2;
+  const bool ddp = data_parallel.strategy == DataParallelStrategy::kDdp && !is_megatron(run.software.stack);
+  if (run.layout.pp == 1 || !(fsdp2 || ddp)) return run;
+  data_parallel.accumulate_unsharded = true;
+  if (fsdp2 && !data_parallel.reshard_after_forward && !data_parallel.reshard_degree)
+    data_parallel.reshard_after_forward = false;
+  return run;
+}
+
 bool accumulates_in_matmul(const RunSpec& run) {
   const auto strategy = run.data_parallel.strategy;
-  const bool megatron =
-      strategy == DataParallelStrategy::kMegatronDistributedOptimizer ||
-      (strategy == DataParallelStrategy::kDdp && (run.software.stack == SoftwareStack::kMegatron ||
-                                                  run.software.stack == SoftwareStack::kMegatronLegacy));
+  const bool megatron = strategy == DataParallelStrategy::kMegatronDistributedOptimizer ||
+                        (strategy == DataParallelStrategy::kDdp && is_megatron(run.software.stack));
   return megatron && run.software.gradient_accumulation_fusion;
 }
 

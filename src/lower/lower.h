@@ -14,6 +14,12 @@ namespace shardsim {
 /// As above when every rank computes all of `graph`.
 [[nodiscard]] Program lower(const RunSpec& run, const ModelGraph& graph);
 
+/// `run` as the stages of a PyTorch pipeline play it: gradients are reduced after the last micro-batch only,
+/// by FSDP2 and by DDP (PyTorch 2.14.1 distributed/pipelining/stage.py backward_maybe_with_nosync), and FSDP2
+/// keeps parameters gathered unless the run says otherwise (torchtitan's default policy). Other runs are
+/// returned as they are.
+[[nodiscard]] RunSpec as_staged(RunSpec run);
+
 /// Whether weight gradients are added to the gradient buffer by the matmul that makes them (Megatron's
 /// gradient accumulation fusion).
 [[nodiscard]] bool accumulates_in_matmul(const RunSpec& run);

@@ -155,14 +155,12 @@ void Megatron::add_buffer(bool expert) {
     numels.push_back(parameter(index).numel());
   }
   if (numels.empty()) return;
-  auto replicas = group_size(*context_, kReplicaDimensions);
+  const auto replicas =
+      expert ? expert_replicas(run, context_->mesh) : group_size(*context_, kReplicaDimensions);
   const auto instances = distributed_ ? run.data_parallel.optimizer_instances : 1;
-  // Replicas of dense parameters are the ranks of a stage that differ by tp, of experts by ep and etp as
-  // well.
-  const auto inner = expert ? run.layout.ep * run.layout.etp.value_or(run.layout.tp) : run.layout.tp;
-  if (expert) replicas = replicas * run.layout.tp / inner;
+  const auto inner = expert ? expert_strides(*context_).replicas : run.layout.tp;
   const std::string name = expert ? "expert_dp" : "dp";
-  const auto communicator = expert ? std::uint32_t{kExpertDataCommunicator} : 0U;
+  const std::uint32_t communicator = expert ? kExpertDataCommunicator : kDataCommunicator;
   const auto shards = replicas / instances;
   if (instances > 1) {
     if (shards > 1) buffer.group = add_stage_group(*context_, name, inner, shards, communicator);
@@ -179,6 +177,13 @@ void Megatron::add_buffer(bool expert) {
   rules.ranks = shards;
   rules.single_bucket = single;
   rules.distributed_optimizer = distributed_;
+  // A tied table is cut alike on the two stages that hold it.
+  if (distributed_ && context_->place.last_stage > 0 && run.model.tied_embeddings) {
+    const auto table = std::find_if(buffer.parameters.begin(), buffer.parameters.end(),
+                                    [&](ParameterIndex index) { return parameter(index).embedding; });
+    if (table != buffer.parameters.end())
+      rules.alone = static_cast<std::size_t>(table - buffer.parameters.begin());
+  }
   if (run.data_parallel.bucket_bytes)
     rules.bucket_numel = *run.data_parallel.bucket_bytes / dtype_bytes(gradient_);
   buffer.buckets = megatron_buckets(numels, rules);
@@ -311,26 +316,13 @@ void Megatron::reduce_replicated_gradients() {
   builder_->free(flat);
 }
 
-/// First and last stage hold a copy of a tied table each and sum their gradients.
 void Megatron::reduce_shared_embedding() {
-  const auto& place = context_->place;
-  if (!context_->run.model.tied_embeddings || place.stages == 1) return;
-  std::int64_t stride = 1;
-  for (const auto& dimension : context_->mesh.dimensions) {
-    if (dimension.name == "pp") stride = dimension.stride;
-  }
   for (ParameterIndex index = 0; index < context_->graph.parameters.size(); ++index) {
     if (!parameter(index).embedding) continue;
-    const auto first = context_->rank - place.stage * stride;
-    ProcessGroup group;
-    group.name = "embedding";
-    group.ranks = {first, first + (place.stages - 1) * stride};
-    group.count = context_->mesh.world / place.stages;
-    group.axes = {{stride, 2, place.stages, place.stages - 1}};
-    group.communicator = kEmbeddingCommunicator;
+    const auto group = add_shared_embedding_group(*context_);
+    if (!group) return;
     const auto size = gradient_bytes(parameter(index).numel());
-    builder_->collective(kComputeStream, {CollectiveOp::kAllReduce, builder_->add_group(std::move(group)),
-                                          size, size, gradient_, true});
+    builder_->collective(kComputeStream, {CollectiveOp::kAllReduce, *group, size, size, gradient_, true});
   }
 }
 
@@ -349,8 +341,6 @@ void Megatron::clip() {
     groups.push_back(
         add_mesh_group(*context_, distributed_ ? "world" : "model_parallel", dimensions, kModelCommunicator));
   }
-  // One of the chunks speaks for all of the rank.
-  if (context_->place.chunk + 1 < context_->place.chunks) groups.clear();
   clip_gradients(*context_, owned_numel(), gradient_, groups, 1);
 }
 

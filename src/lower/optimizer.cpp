@@ -124,6 +124,14 @@ void Optimizer::step() {
   launch_update();
 }
 
+std::vector<GroupIndex> model_parallel_groups(const LoweringContext& context) {
+  std::vector<GroupIndex> groups;
+  if (const auto tensor = context.axis_groups[static_cast<std::size_t>(ParallelAxis::kTensor)])
+    groups.push_back(*tensor);
+  if (context.place.stages > 1) groups.push_back(add_mesh_group(context, "pp", {"pp"}, kModelCommunicator));
+  return groups;
+}
+
 void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype,
                     const std::vector<GroupIndex>& groups, std::int64_t norms) {
   const auto& run = context.run;
@@ -134,7 +142,9 @@ void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype
   builder.launch(kComputeStream,
                  MemoryShape{MemoryKernel::kReduction, size, Bytes(0), launches(parameters, 1) + 1});
   const Bytes message(dtype_bytes(Dtype::kFp32, norms));
-  for (const auto group : groups) {
+  const bool speaks = context.place.chunk + 1 == context.place.chunks;
+  for (std::size_t i = 0; speaks && i < groups.size(); ++i) {
+    const auto group = groups[i];
     builder.collective(kComputeStream,
                        {CollectiveOp::kAllReduce, group, message, message, Dtype::kFp32, true});
   }

@@ -40,9 +40,12 @@ class Optimizer {
   bool has_states_ = false;
 };
 
+/// Groups over which a system other than Megatron sums the norms of ranks that hold other parts of the model.
+[[nodiscard]] std::vector<GroupIndex> model_parallel_groups(const LoweringContext& context);
+
 /// Scales gradients by the norm: per-tensor norms, one all-reduce of `norms` fp32 values in each of `groups`,
-/// scaling in place. `elements` are the local gradient elements of `dtype`. Nothing when the run does not
-/// clip.
+/// scaling in place; of a stage's chunks, the last speaks for all. `elements` are the local gradient elements
+/// of `dtype`. Nothing when the run does not clip.
 void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype,
                     const std::vector<GroupIndex>& groups, std::int64_t norms);
 

@@ -8,15 +8,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "lower/lower.h"
 
 namespace shardsim {
 namespace {
 
 using Kind = PipelineAction::Kind;
-
-bool is_megatron(SoftwareStack stack) {
-  return stack == SoftwareStack::kMegatron || stack == SoftwareStack::kMegatronLegacy;
-}
 
 std::unique_ptr<DataParallel> make_data_parallel(LoweringContext& context) {
   switch (context.run.data_parallel.strategy) {
@@ -38,17 +35,6 @@ std::unique_ptr<DataParallel> make_data_parallel(LoweringContext& context) {
   unreachable("make_data_parallel");
 }
 
-/// PyTorch's pipeline stages reduce FSDP2's gradients after the last micro-batch only and gather parameters
-/// once for all of them (PyTorch 2.14.1 distributed/pipelining/stage.py backward_maybe_with_nosync;
-/// torchtitan's default policy keeps parameters gathered when pp > 1).
-RunSpec staged(RunSpec run) {
-  if (run.layout.pp == 1 || run.data_parallel.strategy != DataParallelStrategy::kFsdp2) return run;
-  run.data_parallel.accumulate_unsharded = true;
-  if (!run.data_parallel.reshard_after_forward && !run.data_parallel.reshard_degree)
-    run.data_parallel.reshard_after_forward = false;
-  return run;
-}
-
 bool is_forward(const PipelineAction& action) {
   return action.kind == Kind::kForward;
 }
@@ -65,7 +51,7 @@ struct StageLowering::Chunk {
 
 StageLowering::StageLowering(const RunSpec& run, const Mesh& mesh, const PipelineLayout& layout,
                              std::int64_t stage, ProgramBuilder& builder, std::int64_t representative)
-    : run_(staged(run)),
+    : run_(as_staged(run)),
       mesh_(mesh),
       layout_(layout),
       stage_(stage),
@@ -80,14 +66,15 @@ void StageLowering::setup() {
   allocate_library_workspaces();
   for (std::int64_t chunk = 0; chunk < table.chunks; ++chunk) {
     const auto position = static_cast<std::size_t>(table.position(stage_, chunk));
-    LoweringContext context{run_,
-                            layout_.chunks[position],
-                            layout_.plans[position],
-                            mesh_,
-                            builder_,
-                            representative_,
-                            {stage_, table.size(), chunk, table.chunks},
-                            {}};
+    LoweringContext context{
+        run_,
+        layout_.chunks[position],
+        layout_.plans[position],
+        mesh_,
+        builder_,
+        representative_,
+        {stage_, table.size(), chunk, table.chunks, table.stage_at(table.size() * table.chunks - 1)},
+        {}};
     const auto axis = [&](ParallelAxis at, std::optional<GroupIndex> group) {
       context.axis_groups[static_cast<std::size_t>(at)] = group;
     };
@@ -101,18 +88,22 @@ void StageLowering::setup() {
            add_mesh_group(context, "cp", {"cp"}, communicator(ParallelAxis::kContext)));
     }
     const auto etp = run_.layout.etp.value_or(run_.layout.tp);
+    const auto strides = expert_strides(context);
     if (run_.model.moe && run_.layout.ep > 1) {
       axis(ParallelAxis::kExpert,
-           add_stage_group(context, "ep", etp, run_.layout.ep, communicator(ParallelAxis::kExpert)));
+           add_stage_group(context, "ep", strides.ep, run_.layout.ep, communicator(ParallelAxis::kExpert)));
     }
     if (run_.model.moe && etp > 1) {
+      // Experts that are not spread are cut as everything else.
       const auto id = communicator(ParallelAxis::kExpertTensor);
-      axis(ParallelAxis::kExpertTensor, etp == run_.layout.tp ? add_mesh_group(context, "etp", {"tp"}, id)
-                                                              : add_stage_group(context, "etp", 1, etp, id));
+      axis(ParallelAxis::kExpertTensor, run_.layout.ep == 1
+                                            ? add_mesh_group(context, "etp", {"tp"}, id)
+                                            : add_stage_group(context, "etp", strides.etp, etp, id));
     }
     chunks_.push_back(std::make_unique<Chunk>(context));
     chunks_.back()->data_parallel->setup();
   }
+  if (keeps_receive_buffers()) allocate_receive_buffers();
   std::vector<const ModelGraph*> graphs;
   for (const auto& chunk : chunks_) graphs.push_back(&chunk->context.graph);
   for (const auto size : dummy_gradients(run_, graphs))
@@ -158,9 +149,33 @@ bool StageLowering::sends_block() const {
          run_.pipeline.schedule == PipelineSchedule::kGpipe;
 }
 
-/// Receives are posted two passes ahead: one of each direction.
+/// Receives are posted two passes ahead: one of each direction. Without overlap they are posted, and awaited,
+/// after the pass before; sends of these schedules do not block even then, since the receiver may be several
+/// passes away from posting (Megatron takes such messages in early, into a list).
 bool StageLowering::overlaps_messages() const {
   return !sends_block() && run_.pipeline.overlap_p2p;
+}
+
+/// PyTorch's stages own a buffer for every message of a step (PyTorch 2.14.1 distributed/pipelining/stage.py
+/// _prepare_forward_infra and _prepare_backward_infra, once for each micro-batch).
+bool StageLowering::keeps_receive_buffers() const {
+  return is_torch(run_.software.stack) && layout_.table.size() > 1;
+}
+
+void StageLowering::allocate_receive_buffers() {
+  const auto buffers = [&](PipelineAction::Kind kind, std::int32_t chunk) {
+    std::vector<BufferIndex> kept;
+    for (std::int32_t micro_batch = 0; micro_batch < micro_batches_; ++micro_batch) {
+      if (!needs_message({kind, chunk, micro_batch})) break;
+      kept.push_back(
+          builder_.allocate(message_size(), MemoryCategory::kCommunicationBuffers, kComputeStream));
+    }
+    return kept;
+  };
+  for (std::int32_t chunk = 0; chunk < layout_.table.chunks; ++chunk) {
+    kept_inputs_.push_back(buffers(Kind::kForward, chunk));
+    kept_gradients_.push_back(buffers(Kind::kBackward, chunk));
+  }
 }
 
 /// Megatron before Transformer Engine sends 1/tp of a replicated activation from each rank and gathers it
@@ -191,12 +206,7 @@ StageLowering::Edge StageLowering::make_edge(std::int64_t from, std::int64_t to,
   const auto& table = layout_.table;
   const auto source = table.stage_at(from);
   const auto target = table.stage_at(to);
-  const auto stride = [&] {
-    for (const auto& dimension : mesh_.dimensions) {
-      if (dimension.name == "pp") return dimension.stride;
-    }
-    unreachable("a mesh without pp");
-  }();
+  const auto stride = mesh_.stride("pp");
   const auto rank_of = [&](std::int64_t stage) { return representative_ + (stage - stage_) * stride; };
   ProcessGroup group;
   group.name = fmt::format("pp {} {}-{}", forward ? "forward" : "backward", source, target);
@@ -227,8 +237,12 @@ void StageLowering::post_receive(const PipelineAction& action) {
   const auto whole = message_size();
   const auto size = gathers_messages() ? whole / run_.layout.tp : whole;
   builder_.set_scope(forward ? Phase::kForward : Phase::kBackward, action.micro_batch, "", "receive");
-  const auto buffer = builder_.allocate(
-      whole, forward ? MemoryCategory::kActivations : MemoryCategory::kTemporaries, kComputeStream);
+  const auto& kept = forward ? kept_inputs_ : kept_gradients_;
+  const auto category = forward ? MemoryCategory::kActivations : MemoryCategory::kTemporaries;
+  const auto buffer =
+      keeps_receive_buffers()
+          ? kept[static_cast<std::size_t>(action.chunk)][static_cast<std::size_t>(action.micro_batch)]
+          : builder_.allocate(whole, category, kComputeStream);
   builder_.wait_stream(link.stream, kComputeStream);
   builder_.collective(link.stream,
                       {CollectiveOp::kRecv, link.group, size, size, message_dtype(), size.count() % 16 == 0});
@@ -256,23 +270,24 @@ void StageLowering::run(const PipelineAction& action) {
   auto& chunk = *chunks_[static_cast<std::size_t>(action.chunk)];
   auto& flight = in_flight(action);
   const MicroBatch micro_batch{action.micro_batch, micro_batches_};
+  const bool lent = keeps_receive_buffers() && needs_message(action);
   switch (action.kind) {
     case Kind::kForward:
       builder_.set_scope(Phase::kForward, action.micro_batch, "");
       chunk.data_parallel->begin_micro_batch(micro_batch);
-      chunk.pass.forward(micro_batch, flight.state, flight.input);
+      chunk.pass.forward(micro_batch, flight.state, {flight.input, lent});
       return;
     case Kind::kBackward:
     case Kind::kInputGradient: {
       builder_.set_scope(Phase::kBackward, action.micro_batch, "");
       chunk.data_parallel->begin_backward(micro_batch);
       const auto part = action.kind == Kind::kBackward ? BackwardPart::kWhole : BackwardPart::kInputs;
-      chunk.pass.backward(micro_batch, flight.state, flight.gradient, part);
+      chunk.pass.backward(micro_batch, flight.state, {flight.gradient, lent}, part);
       break;
     }
     case Kind::kWeightGradient:
       chunk.data_parallel->begin_backward(micro_batch);
-      chunk.pass.backward(micro_batch, flight.state, kNoIndex, BackwardPart::kWeights);
+      chunk.pass.backward(micro_batch, flight.state, {}, BackwardPart::kWeights);
       break;
   }
   if (action.kind != Kind::kInputGradient) flight.state = {};
@@ -323,9 +338,10 @@ void StageLowering::hand_on(const PipelineAction& action) {
   builder_.set_scope(forward ? Phase::kForward : Phase::kBackward, action.micro_batch, "", "send");
   if (table.stage_at(to) != stage_) {
     if (forward) {
-      send(here, to, true, chunk.pass.output(flight.state), false);
-      // Megatron drops the data of an output that is under way; PyTorch's stages keep it for backward.
-      if (is_megatron(run_.software.stack)) chunk.pass.release_output(flight.state);
+      // Megatron drops the data of an output that is out; PyTorch's stages keep it for backward.
+      const auto output = chunk.pass.output(flight.state);
+      const bool owned = is_megatron(run_.software.stack) && chunk.pass.give_up_output(flight.state);
+      send(here, to, true, output, owned);
     } else {
       send(here, to, false, chunk.pass.take_input_gradient(), true);
     }
@@ -338,6 +354,26 @@ void StageLowering::hand_on(const PipelineAction& action) {
     neighbour.input = chunk.pass.take_output(flight.state);
   } else {
     neighbour.gradient = chunk.pass.take_input_gradient();
+  }
+}
+
+/// Megatron does it between its own reductions; others after backward, on the gradients as the rank holds
+/// them.
+void StageLowering::sum_shared_embedding() {
+  const auto strategy = run_.data_parallel.strategy;
+  if (strategy == DataParallelStrategy::kMegatronDistributedOptimizer || is_megatron(run_.software.stack))
+    return;
+  const bool sharded = strategy == DataParallelStrategy::kFsdp1 || strategy == DataParallelStrategy::kFsdp2;
+  const auto dtype = strategy == DataParallelStrategy::kZero1 ? run_.precision.param : run_.precision.master;
+  for (const auto& chunk : chunks_) {
+    const auto shards = sharded ? group_size(chunk->context, kShardDimensions) : 1;
+    for (const auto& parameter : chunk->context.graph.parameters) {
+      if (!parameter.embedding) continue;
+      const auto group = add_shared_embedding_group(chunk->context);
+      if (!group) return;
+      const Bytes size(dtype_bytes(dtype, (parameter.numel() + shards - 1) / shards));
+      builder_.collective(kComputeStream, {CollectiveOp::kAllReduce, *group, size, size, dtype, true});
+    }
   }
 }
 
@@ -356,6 +392,7 @@ void StageLowering::write_step(bool first) {
     if (!overlaps_messages()) finish_exchange(i + 1 < actions.size() ? &actions[i + 1] : nullptr);
   }
   builder_.set_scope(Phase::kOptimizer, micro_batches_ - 1, "");
+  sum_shared_embedding();
   for (auto& chunk : chunks_) chunk->data_parallel->optimizer_step(first);
 }
 

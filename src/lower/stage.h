@@ -36,6 +36,8 @@ class StageLowering {
 
  private:
   void allocate_library_workspaces();
+  void allocate_receive_buffers();
+  void sum_shared_embedding();
   struct Chunk;
   /// Buffers of one micro-batch's pass over a chunk that wait for their next use.
   struct InFlight {
@@ -60,6 +62,7 @@ class StageLowering {
   [[nodiscard]] bool needs_message(const PipelineAction& action) const;
   [[nodiscard]] bool sends_block() const;
   [[nodiscard]] bool overlaps_messages() const;
+  [[nodiscard]] bool keeps_receive_buffers() const;
   [[nodiscard]] Bytes message_size() const;
   [[nodiscard]] Dtype message_dtype() const;
   [[nodiscard]] bool gathers_messages() const;
@@ -82,6 +85,9 @@ class StageLowering {
   std::int32_t micro_batches_ = 1;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<std::vector<InFlight>> in_flight_;  ///< by chunk and micro-batch
+  /// By chunk and micro-batch, for inputs and for gradients, where the system keeps them for the whole run.
+  std::vector<std::vector<BufferIndex>> kept_inputs_;
+  std::vector<std::vector<BufferIndex>> kept_gradients_;
   std::vector<PendingSend> unfinished_sends_;
   std::map<std::tuple<std::int64_t, std::int64_t, bool, bool>, Edge> edges_;
 };

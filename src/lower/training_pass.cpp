@@ -100,7 +100,7 @@ void TrainingPass::run_step(const OpStep& step, WorkIndex kernel) {
   }
 }
 
-void TrainingPass::forward(MicroBatch micro_batch, PassState& state, BufferIndex received) {
+void TrainingPass::forward(MicroBatch micro_batch, PassState& state, Received received) {
   const auto& graph = context_->graph;
   const auto& plan = context_->plan;
   auto& builder = context_->builder;
@@ -111,11 +111,14 @@ void TrainingPass::forward(MicroBatch micro_batch, PassState& state, BufferIndex
   builder.set_scope(Phase::kForward, micro_batch_, "");
   builder.host_work(HostAction::kMicroBatch);
   for (const auto tensor : plan.inputs) {
-    state.buffer[tensor] = tensor == graph.stage_input && received != kNoIndex
-                               ? received
+    const bool arrives = tensor == graph.stage_input && received.buffer != kNoIndex;
+    state.buffer[tensor] = arrives
+                               ? received.buffer
                                : builder.allocate(graph.tensors[tensor].bytes(),
                                                   category_of(graph.tensors[tensor], false), kComputeStream);
+    state.input_is_lent = state.input_is_lent || (arrives && received.lent);
   }
+  if (state.input_is_lent) ++state.holds[*graph.stage_input];
   for (const auto& step : plan.trace) {
     switch (step.kind) {
       case TraceStep::Kind::kEnter:
@@ -200,8 +203,11 @@ void TrainingPass::release_region(const RecomputeRegion& region, PassState& stat
   for (const auto tensor : region.held) drop_hold(tensor, state);
 }
 
-void TrainingPass::release_output(PassState& state) {
-  drop_hold(*context_->graph.stage_output, state);
+bool TrainingPass::give_up_output(PassState& state) {
+  const auto output = *context_->graph.stage_output;
+  if (--state.holds[output] > 0 || state.uses_left[output] > 0) return false;
+  state.buffer[output] = kNoIndex;
+  return true;
 }
 
 BufferIndex TrainingPass::output(const PassState& state) const {
@@ -219,17 +225,21 @@ BufferIndex TrainingPass::take_input_gradient() {
 }
 
 /// The gradient of what the pass ends with: of the loss, which is one, or of the stage's output.
-void TrainingPass::start_backward(PassState& state, BufferIndex received) {
+void TrainingPass::start_backward(PassState& state, Received received) {
   const auto& graph = context_->graph;
   auto& builder = context_->builder;
   builder.set_scope(Phase::kBackward, micro_batch_, "");
   if (graph.stage_output) {
     const auto output = *graph.stage_output;
     if (state.holds[output] > 0) drop_hold(output, state);
-    gradients_.contribute(output, received != kNoIndex
-                                      ? received
-                                      : builder.allocate(graph.tensors[output].bytes(),
-                                                         MemoryCategory::kTemporaries, kComputeStream));
+    if (received.buffer == kNoIndex) {
+      gradients_.contribute(output, builder.allocate(graph.tensors[output].bytes(),
+                                                     MemoryCategory::kTemporaries, kComputeStream));
+    } else if (received.lent) {
+      gradients_.lend(output, received.buffer);
+    } else {
+      gradients_.contribute(output, received.buffer);
+    }
     return;
   }
   const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
@@ -239,8 +249,7 @@ void TrainingPass::start_backward(PassState& state, BufferIndex received) {
   }
 }
 
-void TrainingPass::backward(MicroBatch micro_batch, PassState& state, BufferIndex received,
-                            BackwardPart part) {
+void TrainingPass::backward(MicroBatch micro_batch, PassState& state, Received received, BackwardPart part) {
   const auto& plan = context_->plan;
   micro_batch_ = micro_batch.index;
   if (part == BackwardPart::kWeights) {
@@ -303,7 +312,8 @@ void TrainingPass::finish_micro_batch(PassState& state) {
   builder.set_scope(Phase::kBackward, micro_batch_, "");
   data_parallel_->end_backward();
   for (const auto tensor : context_->plan.inputs) {
-    if (state.buffer[tensor] != kNoIndex) builder.free(state.buffer[tensor]);
+    const bool lent = state.input_is_lent && tensor == context_->graph.stage_input;
+    if (state.buffer[tensor] != kNoIndex && !lent) builder.free(state.buffer[tensor]);
     state.buffer[tensor] = kNoIndex;
   }
   std::fill(weight_gradient_uses_.begin(), weight_gradient_uses_.end(), 0U);
@@ -329,13 +339,18 @@ void TrainingPass::run_op_backward(OpIndex index, PassState& state, BackwardPart
     for (std::size_t i = 0; i < op.backward.size(); ++i) {
       if (!op.backward[i].weight_gradient) run_step(op.backward[i].shape, backward_kernels_[index][i]);
     }
-    defers = part == BackwardPart::kInputs && !op.parameters.empty();
-    if (defers) {
+    // PyTorch keeps the whole autograd graph until the weights have their gradients (retain_graph=True in
+    // distributed/pipelining/_backward.py stage_backward_input); others store what the linear layers need.
+    defers = part == BackwardPart::kInputs &&
+             (!op.parameters.empty() || (is_torch(context_->run.software.stack) && !op.saved.empty()));
+    if (defers && !op.parameters.empty()) {
       wait_for_overlapping();
       auto& deferred = state.deferred.emplace_back(DeferredWeightGradient{index, {}});
       for (const auto tensor : op.outputs) {
         if (gradients_.has(tensor)) deferred.output_gradients.push_back(gradients_.keep(tensor));
       }
+    } else if (defers) {
+      state.deferred.push_back({index, {}});
     } else {
       weight_gradients(index);
     }

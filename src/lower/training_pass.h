@@ -22,6 +22,13 @@ struct PassState {
   std::vector<std::uint32_t> uses_left;          ///< forward consumers yet to come
   std::vector<std::uint32_t> holds;              ///< keepers until backward
   std::vector<DeferredWeightGradient> deferred;  ///< in the order of backward
+  bool input_is_lent = false;                    ///< the received input stays its owner's
+};
+
+/// A message from a neighbouring stage.
+struct Received {
+  BufferIndex buffer = kNoIndex;  ///< kNoIndex: the stage is the first, or the last
+  bool lent = false;              ///< the buffer serves again; else the pass owns it
 };
 
 /// Which gradients a backward computes.
@@ -34,15 +41,16 @@ class TrainingPass {
  public:
   TrainingPass(LoweringContext& context, DataParallel& data_parallel);
 
-  /// `received`: buffer of the stage's input, when the stage has one.
-  void forward(MicroBatch micro_batch, PassState& state, BufferIndex received = kNoIndex);
-  /// The stage's output is on its way: nobody here needs it any more.
-  void release_output(PassState& state);
+  /// `received`: the stage's input, when the stage has one.
+  void forward(MicroBatch micro_batch, PassState& state, Received received = {});
+  /// The stage's output is on its way and need not be kept for that. True: nobody here needs it any more, the
+  /// caller owns its buffer.
+  [[nodiscard]] bool give_up_output(PassState& state);
   [[nodiscard]] BufferIndex output(const PassState& state) const;
   /// The buffer of the stage's output; the caller owns it.
   [[nodiscard]] BufferIndex take_output(PassState& state);
-  /// `received`: buffer of the gradient of the stage's output, when it has one.
-  void backward(MicroBatch micro_batch, PassState& state, BufferIndex received = kNoIndex,
+  /// `received`: the gradient of the stage's output, when it has one.
+  void backward(MicroBatch micro_batch, PassState& state, Received received = {},
                 BackwardPart part = BackwardPart::kWhole);
   /// The gradient of the stage's input; the caller owns it.
   [[nodiscard]] BufferIndex take_input_gradient();
@@ -52,7 +60,7 @@ class TrainingPass {
   void run_op_backward(OpIndex op, PassState& state, BackwardPart part);
   void run_step(const OpStep& step, WorkIndex kernel);
   void wait_for_overlapping();
-  void start_backward(PassState& state, BufferIndex received);
+  void start_backward(PassState& state, Received received);
   void finish_weights(MicroBatch micro_batch, PassState& state);
   void finish_micro_batch(PassState& state);
   void recompute(const RecomputeRegion& region, PassState& state);

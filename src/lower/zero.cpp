@@ -1,11 +1,17 @@
 #include "lower/zero.h"
 
+#include <string>
+#include <vector>
+
 namespace shardsim {
 
 void ZeroGroup::setup() {
   ranks_ = group_size(*context_, kReplicaDimensions);
   position_ = group_position(*context_, kReplicaDimensions);
-  group_ = add_mesh_group(*context_, "dp", kReplicaDimensions, 0);
+  group_ = add_mesh_group(*context_, "dp", kReplicaDimensions, kDataCommunicator);
+  const std::vector<std::string> model{"tp", "pp"};
+  if (group_size(*context_, model) > 1)
+    model_ = add_mesh_group(*context_, "model_parallel", model, kModelCommunicator);
 }
 
 void ZeroGroup::all_reduce(StreamIndex stream, Bytes size, Dtype dtype) const {
@@ -27,7 +33,10 @@ void ZeroGroup::reduce_scatter(StreamIndex stream, Bytes shard, Dtype dtype) con
 
 void ZeroGroup::all_reduce_scalar(Dtype dtype) const {
   auto& builder = context_->builder;
-  all_reduce(kComputeStream, Bytes(dtype_bytes(dtype)), dtype);
+  const Bytes size(dtype_bytes(dtype));
+  all_reduce(kComputeStream, size, dtype);
+  if (model_)
+    builder.collective(kComputeStream, {CollectiveOp::kAllReduce, *model_, size, size, dtype, true});
   builder.host_work(HostAction::kSynchronize);
   builder.host_wait(builder.record(kComputeStream));
 }

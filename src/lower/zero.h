@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "lower/data_parallel.h"
 
@@ -24,12 +25,14 @@ class ZeroGroup {
   void all_reduce(StreamIndex stream, Bytes size, Dtype dtype) const;
   void all_gather(StreamIndex stream, Bytes shard, Dtype dtype) const;
   void reduce_scatter(StreamIndex stream, Bytes shard, Dtype dtype) const;
-  /// All-reduce of one scalar whose value the CPU reads (`.item()`).
+  /// All-reduce of one scalar whose value the CPU reads (`.item()`), then over the ranks that hold other
+  /// parts of the model (runtime/zero/stage_1_and_2.py _model_parallel_all_reduce).
   void all_reduce_scalar(Dtype dtype) const;
 
  private:
   LoweringContext* context_;
   GroupIndex group_ = 0;
+  std::optional<GroupIndex> model_;
   std::int64_t ranks_ = 1;
   std::int64_t position_ = 0;
 };

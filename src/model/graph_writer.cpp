@@ -9,8 +9,7 @@ GraphWriter::GraphWriter(const ModelConfig& config, const GraphOptions& options)
     : config_(config),
       options_(options),
       element_(dtype_bytes(options.compute_storage())),
-      fuses_(options.stack == SoftwareStack::kTorchCompile || options.stack == SoftwareStack::kMegatron ||
-             options.stack == SoftwareStack::kMegatronLegacy) {
+      fuses_(options.stack == SoftwareStack::kTorchCompile || shardsim::is_megatron(options.stack)) {
   graph_.config = config;
   const auto blocks = static_cast<std::size_t>(config.layers + config.decoder_layers);
   graph_.modules.reserve(blocks * 14 + 16);
@@ -610,15 +609,16 @@ void GraphWriter::context_parallel_steps(const AttentionCall& call, const Attent
   exchanged.heads = call.heads / cp;
   exchanged.kv_heads = std::max<std::int64_t>(1, call.kv_heads / cp);
   exchanged.q_length = exchanged.kv_length = call.kv_length;
+  const auto repeated = part * std::max<std::int64_t>(1, cp / call.kv_heads);  // every rank gets a whole head
   const auto q_bytes = element_ * call.batch * call.q_length * call.heads * call.head_dim;
   const auto out_bytes = element_ * call.batch * call.q_length * call.heads * call.v_head_dim;
-  const auto inputs = communicate(CollectiveOp::kAllToAll, q_bytes + part, q_bytes + part);
+  const auto inputs = communicate(CollectiveOp::kAllToAll, q_bytes + repeated, q_bytes + repeated);
   const auto output = communicate(CollectiveOp::kAllToAll, out_bytes, out_bytes);
   op.forward = {inputs, exchanged, output};
   exchanged.backward = true;
   op.backward = {{output, false}, {exchanged, false}, {inputs, false}};
-  op.forward_workspace += Bytes(element_ * call.batch * call.q_length * q_width + part);
-  op.backward_workspace += Bytes(element_ * call.batch * call.q_length * q_width + part);
+  op.forward_workspace += Bytes(element_ * call.batch * call.q_length * q_width + repeated);
+  op.backward_workspace += Bytes(element_ * call.batch * call.q_length * q_width + repeated);
 }
 
 /// Keys and values travel around the ring while attention to the previous part runs. Causal masks are

@@ -117,9 +117,7 @@ class GraphWriter {
                                    std::int32_t launches = 1) const;
   [[nodiscard]] std::int64_t element() const { return element_; }
   [[nodiscard]] bool fuses() const { return fuses_; }
-  [[nodiscard]] bool is_megatron() const {
-    return options_.stack == SoftwareStack::kMegatron || options_.stack == SoftwareStack::kMegatronLegacy;
-  }
+  [[nodiscard]] bool is_megatron() const { return shardsim::is_megatron(options_.stack); }
   /// Norms, dropouts and residuals see 1/tp of the tokens.
   [[nodiscard]] bool cuts_sequence() const {
     return options_.share.tp > 1 && options_.share.sequence_parallel;

@@ -22,16 +22,20 @@ struct StreamTail {
 struct Rendezvous {
   TaskIndex task = kNoTask;
   WorkIndex work = 0;
+  std::size_t members = 0;  ///< that have issued it
 };
 
 /// Where the members of each group in the world meet: their collectives in the order of issue.
 class Meetings {
  public:
-  /// Number of the group called `name` that has `first` as its first member.
-  std::uint32_t group(const std::string& name, std::int64_t first) {
+  /// Number of the group called `name` that has `first` as its first member, `members` of which are played.
+  std::uint32_t group(const std::string& name, std::int64_t first, std::size_t members) {
     const auto [found, added] =
         numbers_.try_emplace({name, first}, static_cast<std::uint32_t>(collectives_.size()));
-    if (added) collectives_.emplace_back();
+    if (added) {
+      collectives_.emplace_back();
+      members_.push_back(members);
+    }
     return found->second;
   }
   Rendezvous& at(std::uint32_t group, std::size_t sequence) {
@@ -39,10 +43,22 @@ class Meetings {
     if (sequence >= collectives.size()) collectives.resize(sequence + 1);
     return collectives[sequence];
   }
+  /// A member that never comes would let the others go on as if it had.
+  void check_complete() const {
+    for (const auto& [name, number] : numbers_) {
+      const auto& collectives = collectives_[number];
+      for (std::size_t i = 0; i < collectives.size(); ++i) {
+        SHARDSIM_CHECK(collectives[i].members == members_[number],
+                       "collective {} of group {} from rank {}: {} of {} members issue it", i, name.first,
+                       name.second, collectives[i].members, members_[number]);
+      }
+    }
+  }
 
  private:
   std::map<std::pair<std::string, std::int64_t>, std::uint32_t> numbers_;
   std::vector<std::vector<Rendezvous>> collectives_;
+  std::vector<std::size_t> members_;  ///< per group
 };
 
 /// Whether two members' instructions are one collective. The two ends of a message are.
@@ -101,7 +117,9 @@ class RankLinker {
     // The class knows the groups of its representative; ranks of one class sit alike in theirs.
     for (const auto& group : class_.groups)
       meeting_of_group_.push_back(
-          group.ranks.empty() ? kNoTask : meetings_.group(group.name, first_member(group, rank_)));
+          group.ranks.empty()
+              ? kNoTask
+              : meetings_.group(group.name, first_member(group, rank_), played_members(group)));
   }
 
   void run();
@@ -113,6 +131,7 @@ class RankLinker {
   void depend_on_tail(TaskIndex task, StreamIndex stream);
   TaskIndex host(std::uint32_t index, std::uint32_t count);
   [[nodiscard]] std::uint32_t segment_length(std::uint32_t index) const;
+  [[nodiscard]] std::size_t played_members(const ProcessGroup& group) const;
 
   const Program& program_;
   const RankClass& class_;
@@ -153,6 +172,15 @@ std::uint32_t RankLinker::segment_length(std::uint32_t index) const {
     ++count;
   }
   return count;
+}
+
+/// Every rank is played, or one of each class and the groups are those of these ranks.
+std::size_t RankLinker::played_members(const ProcessGroup& group) const {
+  const auto& ranks = builder_.graph().ranks;
+  if (static_cast<std::int64_t>(ranks.size()) == program_.world) return group.ranks.size();
+  return static_cast<std::size_t>(std::count_if(ranks.begin(), ranks.end(), [&](const PlayedRank& played) {
+    return std::find(group.ranks.begin(), group.ranks.end(), played.rank) != group.ranks.end();
+  }));
 }
 
 TaskIndex RankLinker::host(std::uint32_t index, std::uint32_t count) {
@@ -220,6 +248,7 @@ void RankLinker::collective(std::uint32_t index) {
               collective_name(other.op), other.input.count()));
     }
   }
+  ++meeting.members;
   builder_.depend(meeting.task, issued);
   auto& communicator = communicator_tail_.try_emplace(group.communicator, kNoTask).first->second;
   if (communicator != tails_[instruction.stream].last) builder_.depend(meeting.task, communicator);
@@ -304,6 +333,7 @@ TaskGraph link(const Program& program, Granularity granularity, RankMode mode) {
   for (std::uint32_t index = 0; index < played; ++index) {
     RankLinker(program, index, granularity, builder, meetings).run();
   }
+  meetings.check_complete();
   return builder.finish();
 }
 

@@ -107,7 +107,34 @@ INSTANTIATE_TEST_SUITE_P(
                r.layout.tp = 8;
                r.context_parallel.method = ContextMethod::kUlysses;
              },
-             "/layout/cp", "heads of a rank", "4"},
+             "/layout/cp", "attention heads of a rank", "4"},
+        Rule{"ulysses_kv_heads",
+             [](RunSpec& r) {
+               r.cluster.gpus = 60;
+               r.batch.global_batch = 60;
+               r.model.heads = 24;
+               r.model.kv_heads = 4;
+               r.layout.cp = 6;
+               r.batch.sequence_length = 4098;
+               r.context_parallel.method = ContextMethod::kUlysses;
+             },
+             "/layout/cp", "key-value heads of a rank", "4"},
+        Rule{"instances_of_experts",
+             [](RunSpec& r) {
+               r.model.moe = MoeConfig{};
+               r.model.moe->experts = 32;
+               r.model.moe->ffn_hidden = 4096;
+               r.model.moe->top_k = 2;
+               r.layout.ep = 32;
+               r.data_parallel.optimizer_instances = 4;
+             },
+             "/data_parallel/optimizer_instances", "hold the same experts", "2"},
+        Rule{"empty_stage",
+             [](RunSpec& r) {
+               r.layout.pp = 4;
+               r.pipeline.split = ExplicitSplit{{r.model.layers - 16, 0, 8, 8}};
+             },
+             "/pipeline/split", "computes nothing", ""},
         Rule{"virtual_stages", [](RunSpec& r) { r.pipeline.virtual_stages = 2; }, "/pipeline/virtual_stages",
              "more than one pipeline stage", "1"},
         Rule{"layers",

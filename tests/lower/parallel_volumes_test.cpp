@@ -134,6 +134,14 @@ TEST(ContextParallel, UlyssesExchangesQueriesKeysValuesAndOutputs) {
   EXPECT_EQ((inputs + output) * 3 / 4, 31457280);  // E29: wire bytes of one direction
 }
 
+TEST(ContextParallel, UlyssesRepeatsKeyValueHeadsThatAreFewerThanRanks) {
+  auto run = context_run(ContextMethod::kUlysses);
+  run.model.kv_heads = 2;
+  // Four ranks get a head each of two: as many bytes as four heads.
+  EXPECT_EQ(in_group(run, "cp").front(),
+            fmt::format("forward all_to_all {0} {0}", 2048L * (4096 + 2 * 4 * 128) * 2));
+}
+
 RunSpec mixture_run(ExpertDispatcher dispatcher) {
   auto run =
       megatron_run(model_from(R"({"model_type": "transformer", "layers": 1, "hidden": 2048, "heads": 16,
