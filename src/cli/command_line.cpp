@@ -32,13 +32,16 @@ std::string option_of(const std::string& argument) {
   return is_long || is_short ? argument.substr(0, argument.find('=')) : "";
 }
 
-/// The command that the arguments choose, and how many of them name it. Errors: no such command.
-Result<std::pair<CLI::App*, std::size_t>> chosen_command(CLI::App& app,
-                                                         const std::vector<std::string>& arguments) {
+/// The command that the arguments choose, and how many of them name it; these come first afterwards, also
+/// where options stood before them ("show kernel --cluster C matmul"). Errors: no such command.
+Result<std::pair<CLI::App*, std::size_t>> chosen_command(CLI::App& app, std::vector<std::string>& arguments) {
   CLI::App* command = &app;
   std::size_t used = 0;
   while (used < arguments.size()) {
     const auto names = command_names(*command);
+    const auto here = arguments.begin() + static_cast<std::ptrdiff_t>(used);
+    const auto name = std::find_first_of(here, arguments.end(), names.begin(), names.end());
+    if (used > 0 && here->starts_with('-') && name != arguments.end()) std::rotate(here, name, name + 1);
     if (names.empty() || arguments[used].starts_with('-')) break;
     if (std::find(names.begin(), names.end(), arguments[used]) == names.end()) {
       return command_line_error(arguments[used], "no such command", suggest(arguments[used], names));
@@ -88,6 +91,8 @@ Result<std::vector<std::string>> join_values(const CLI::App& command,
       joined.push_back(argument);
     } else if (is_truth_option(*option)) {
       joined.push_back(name + "=" + (more && spells_truth(arguments[i + 1]) ? arguments[++i] : "true"));
+    } else if ((!more || !option_of(arguments[i + 1]).empty()) && option->get_items_expected_min() == 0) {
+      joined.push_back(name + "=" + option->get_default_str());
     } else if (!more || !option_of(arguments[i + 1]).empty()) {
       errors.push_back(command_line_error(name, "needs a value"));
     } else if (name.starts_with("--")) {
@@ -105,8 +110,8 @@ void append(std::vector<Command>& commands, std::vector<Command> more) {
   for (auto& command : more) commands.push_back(std::move(command));
 }
 
-int parse_and_run(CLI::App& app, const std::vector<Command>& commands,
-                  const std::vector<std::string>& arguments, const Console& console) {
+int parse_and_run(CLI::App& app, const std::vector<Command>& commands, std::vector<std::string> arguments,
+                  const Console& console) {
   const auto chosen = chosen_command(app, arguments);
   if (!chosen.ok()) return report_errors(chosen.errors(), console);
   const auto [command, used] = chosen.value();

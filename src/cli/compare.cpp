@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -34,7 +35,11 @@ Result<std::vector<Variation>> read_variations(const std::vector<std::string>& t
   Diagnostics errors;
   for (const auto& text : texts) {
     const auto assignment = split_assignment(text, "--vary");
-    if (assignment.ok()) {
+    const auto again = [&](const Variation& other) { return other.path == assignment.value().first; };
+    if (assignment.ok() && std::any_of(variations.begin(), variations.end(), again)) {
+      errors.push_back({"command line", "--vary " + text, "varies a key that an earlier --vary varies",
+                        "all values in one list", "", ""});
+    } else if (assignment.ok()) {
       variations.push_back({assignment.value().first, split_values(assignment.value().second)});
     } else {
       errors.insert(errors.end(), assignment.errors().begin(), assignment.errors().end());
@@ -141,8 +146,7 @@ Command add_compare(CLI::App& app) {
       ->type_name("PATH=A,B")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--json", options->json, "write the predictions as JSON; - prints only JSON")
-      ->type_name("FILE|-");
+  add_json_option(*command, options->json, "write the predictions as JSON");
   command->footer(
       "Example:\n  shardsim compare --model llama-3.1-8b --cluster dgx-h100 --gpus 64 --strategy fsdp2 "
       "--vary data_parallel.wrap=block,root");

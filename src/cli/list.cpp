@@ -49,8 +49,7 @@ std::vector<Command> add_list(CLI::App& app) {
     const auto options = std::make_shared<ListOptions>();
     auto* command = list->add_subcommand(kind.name, kind.help);
     add_data_option(*command, options->data);
-    command->add_option("--json", options->json, "write the names as JSON; - prints only JSON")
-        ->type_name("FILE|-");
+    add_json_option(*command, options->json, "write the names as JSON");
     command->footer(kind.example);
     commands.push_back({command, [options, folder = kind.folder](const Console& console) {
                           return list_names(*options, folder, console);

@@ -72,6 +72,13 @@ void add_data_option(CLI::App& command, std::string& data) {
   command.add_option("--data", data, "directory that holds models/ and hardware_profiles/")->type_name("DIR");
 }
 
+void add_json_option(CLI::App& command, std::string& json, const std::string& help) {
+  command.add_option("--json", json, help + "; - or nothing prints only JSON")
+      ->type_name("[FILE|-]")
+      ->expected(0, 1)
+      ->default_str("-");
+}
+
 void add_run_options(CLI::App& command, RunOptions& options) {
   command
       .add_option("RUN", options.file,

@@ -29,6 +29,9 @@ void add_run_options(CLI::App& command, RunOptions& options);
 /// Adds `--data DIR` alone.
 void add_data_option(CLI::App& command, std::string& data);
 
+/// Adds `--json [FILE|-]`; without a value it means "-": standard output.
+void add_json_option(CLI::App& command, std::string& json, const std::string& help);
+
 /// The run's document: the file's values, over them the flags, over them the `--set`s.
 /// Errors: those of load_run_documents; a file with several runs of which none is chosen ("FILE#INDEX").
 [[nodiscard]] Result<RunDocument> run_document(const RunOptions& options);

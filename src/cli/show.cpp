@@ -476,13 +476,6 @@ struct ShowCommand {
   std::function<int(const ShowOptions&, const Console&)> run;
 };
 
-void add_json(CLI::App& command, ShowOptions& options) {
-  command.add_option("--json", options.json, "write the result as JSON; - or nothing prints only JSON")
-      ->type_name("[FILE|-]")
-      ->expected(0, 1)
-      ->default_str("-");
-}
-
 void add_cluster_options(CLI::App& command, ShowOptions& options) {
   command.add_option("--cluster", options.cluster, "hardware profile: a name or a file")
       ->required()
@@ -504,7 +497,7 @@ Command add_one(CLI::App& parent, const ShowCommand& show) {
   const auto options = std::make_shared<ShowOptions>();
   auto* command = parent.add_subcommand(show.name, show.help);
   show.add_options(*command, *options);
-  add_json(*command, *options);
+  add_json_option(*command, options->json, "write the result as JSON");
   command->footer(std::string("Example:\n  ") + show.example);
   return {command, [options, run = show.run](const Console& console) { return run(*options, console); }};
 }

@@ -63,6 +63,11 @@ int write_results(const SimulateOptions& options, const Prediction& prediction, 
 }
 
 int simulate_run(const SimulateOptions& options, const Console& console) {
+  if (options.json == "-" && options.trace == "-") {
+    return report_errors({{"command line", "--trace", "two documents on one output", "a file for one of them",
+                           "--json - --trace -", ""}},
+                         console);
+  }
   Stopwatch watch;
   const auto document = run_document(options.run);
   if (!document.ok()) return report_errors(document.errors(), console);
@@ -91,8 +96,7 @@ Command add_simulate(CLI::App& app) {
   const auto options = std::make_shared<SimulateOptions>();
   auto* command = app.add_subcommand("simulate", "Predict peak memory and step time of one run.");
   add_run_options(*command, options->run);
-  command->add_option("--json", options->json, "write the prediction as JSON; - prints only JSON")
-      ->type_name("FILE|-");
+  add_json_option(*command, options->json, "write the prediction as JSON");
   command->add_option("--trace", options->trace, "write a Chrome trace for Perfetto")->type_name("FILE|-");
   command
       ->add_option("--granularity", options->granularity,

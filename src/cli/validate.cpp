@@ -202,8 +202,7 @@ Command add_validate(CLI::App& app) {
       ->required()
       ->type_name("");
   add_data_option(*command, options->data);
-  command->add_option("--json", options->json, "write all rows as JSON; - prints only JSON")
-      ->type_name("FILE|-");
+  add_json_option(*command, options->json, "write all rows as JSON");
   command->add_option("--worst", options->worst, "rows with the largest errors to show (default 10)")
       ->type_name("N");
   command

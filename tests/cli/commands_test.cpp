@@ -84,6 +84,13 @@ TEST(Compare, PlaysAllCombinations) {
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 6);  // header, four rows, legend
 }
 
+TEST(Show, OptionsMayStandBeforeTheKernelAndJsonNeedsNoValue) {
+  const auto after = run(split("show kernel matmul 8192 4096 4096 --cluster dgx-h100 --json -"));
+  const auto before = run(split("show kernel --cluster dgx-h100 matmul 8192 4096 4096 --json"));
+  EXPECT_EQ(before.code, 0) << before.err;
+  EXPECT_EQ(before.out, after.out);
+}
+
 TEST(Show, UnitsListEveryParameterOnce) {
   const auto units =
       json_of(split("show units --model llama-3.1-8b --cluster dgx-h100 --gpus 8 --strategy fsdp2"));

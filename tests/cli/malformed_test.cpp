@@ -91,6 +91,11 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"VaryWithoutValues",
             "compare --model gpt2 --cluster dgx-h100 --gpus 8 --vary data_parallel.wrap",
             {"--vary"}},
+        Row{"VariedTwice",
+            "compare --model gpt2 --cluster dgx-h100 --gpus 8 --vary data_parallel.wrap=block --vary "
+            "data_parallel.wrap=root",
+            {"--vary", "earlier --vary"}},
+        Row{"TwoDocumentsOnOneOutput", kRun + "--json - --trace -", {"two documents"}},
         Row{"KernelShape", "show kernel matmul 1 2 --cluster dgx-h100", {"M N K"}},
         Row{"CollectiveName", "show collective --cluster dgx-h100 --op allgather", {"--op", "all_gather"}},
         Row{"CollectiveSize", "show collective --cluster dgx-h100 --sizes 4XB", {"--sizes", "4XB"}},
