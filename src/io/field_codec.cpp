@@ -34,6 +34,8 @@ constexpr std::array<Spelling<PipelineSchedule>, 5> kSchedules{
 constexpr std::array<Spelling<ContextMethod>, 3> kContextMethods{{{ContextMethod::kRing, "ring"},
                                                                   {ContextMethod::kAllGather, "all_gather"},
                                                                   {ContextMethod::kUlysses, "ulysses"}}};
+constexpr std::array<Spelling<RecomputeMethod>, 2> kRecomputeMethods{
+    {{RecomputeMethod::kUniform, "uniform"}, {RecomputeMethod::kBlock, "block"}}};
 constexpr std::array<Spelling<ExpertDispatcher>, 3> kDispatchers{{{ExpertDispatcher::kAllToAll, "alltoall"},
                                                                   {ExpertDispatcher::kAllGather, "allgather"},
                                                                   {ExpertDispatcher::kFlex, "flex"}}};
@@ -264,6 +266,9 @@ bool decode(const nlohmann::json& node, const Limits& /*limits*/, DataParallelSt
 bool decode(const nlohmann::json& node, const Limits& /*limits*/, PipelineSchedule& out) {
   return decode_word(node, kSchedules, out);
 }
+bool decode(const nlohmann::json& node, const Limits& /*limits*/, RecomputeMethod& out) {
+  return decode_word(node, kRecomputeMethods, out);
+}
 bool decode(const nlohmann::json& node, const Limits& /*limits*/, ContextMethod& out) {
   return decode_word(node, kContextMethods, out);
 }
@@ -345,6 +350,9 @@ FieldDescription describe(DataParallelStrategy value, const Limits& /*limits*/) 
 }
 FieldDescription describe(PipelineSchedule value, const Limits& /*limits*/) {
   return describe_word(value, kSchedules);
+}
+FieldDescription describe(RecomputeMethod value, const Limits& /*limits*/) {
+  return describe_word(value, kRecomputeMethods);
 }
 FieldDescription describe(ContextMethod value, const Limits& /*limits*/) {
   return describe_word(value, kContextMethods);

@@ -43,6 +43,7 @@ struct InformativeField {};
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, PipelineSchedule& out);
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, SplitSpec& out);
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, ContextMethod& out);
+[[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, RecomputeMethod& out);
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, ExpertDispatcher& out);
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, RecomputePolicy& out);
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, OffloadTarget& out);
@@ -74,6 +75,7 @@ struct FieldDescription {
 [[nodiscard]] FieldDescription describe(PipelineSchedule value, const Limits& limits);
 [[nodiscard]] FieldDescription describe(const SplitSpec& value, const Limits& limits);
 [[nodiscard]] FieldDescription describe(ContextMethod value, const Limits& limits);
+[[nodiscard]] FieldDescription describe(RecomputeMethod value, const Limits& limits);
 [[nodiscard]] FieldDescription describe(ExpertDispatcher value, const Limits& limits);
 [[nodiscard]] FieldDescription describe(RecomputePolicy value, const Limits& limits);
 [[nodiscard]] FieldDescription describe(OffloadTarget value, const Limits& limits);

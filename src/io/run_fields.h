@@ -96,6 +96,10 @@ template <class Fields>
 void visit_recompute(Fields& fields, RecomputeSpec& recompute) {
   fields("policy", recompute.policy, "what backward computes again instead of keeping");
   fields("every", recompute.every, "recompute every n-th block", kCount);
+  fields(
+      "method", recompute.method,
+      "full: uniform = pieces of `layers` blocks, block = the first `layers` of each stage; null: by every");
+  fields("layers", recompute.layers, "blocks of the method", kCount);
   fields("modules", recompute.modules, "selective: what to recompute; null: the per-op policy");
 }
 
@@ -166,6 +170,9 @@ void visit_sections(Sections& sections, RunSpec& run) {
     fields("capacity_factor", run.expert_parallel.capacity_factor,
            "tokens an expert accepts over the even share; null: all", kNotNegative);
     fields("balanced", run.expert_parallel.balanced, "every expert gets the same number of tokens");
+    fields("max_violation", run.expert_parallel.max_violation,
+           "unbalanced: tokens of the busiest expert over the mean, minus 1 (MaxVio)", kNotNegative);
+    fields("seed", run.expert_parallel.seed, "unbalanced: which draw of popularities", kNotNegative);
   });
   sections("batch", [&](auto& fields) { visit_batch(fields, run.batch); });
   sections("precision", [&](auto& fields) { visit_precision(fields, run.precision); });

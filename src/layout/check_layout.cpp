@@ -366,6 +366,7 @@ Diagnostics check_bounds(const RunSpec& run) {
       {"/data_parallel/secondary_shard", run.data_parallel.secondary_shard, 1},
       {"/pipeline/virtual_stages", run.pipeline.virtual_stages, 1},
       {"/recompute/every", run.recompute.every, 1},
+      {"/recompute/layers", run.recompute.layers, 1},
   };
   Diagnostics errors;
   for (const auto& bound : bounds) {

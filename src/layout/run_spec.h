@@ -113,6 +113,10 @@ struct ExpertParallelSpec {
   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
   std::optional<double> capacity_factor;
   bool balanced = true;
+  /// Of unbalanced routing: tokens of the busiest expert over the mean, minus one, and the draw. The default
+  /// is the mean of the two models that arXiv 2408.15664 (table 2) trains with an auxiliary loss.
+  double max_violation = 0.62;
+  std::int64_t seed = 0;
 };
 
 struct BatchSpec {
@@ -132,10 +136,16 @@ struct PrecisionSpec {
 };
 
 enum class RecomputePolicy : std::uint8_t { kNone, kFull, kSelective };
+/// Megatron's two ways of full recomputation: pieces of `layers` blocks that keep their input only, or the
+/// first `layers` blocks of every (virtual) stage, each alone.
+enum class RecomputeMethod : std::uint8_t { kUniform, kBlock };
+
 struct RecomputeSpec {
   RecomputePolicy policy = RecomputePolicy::kNone;
-  std::int64_t every = 1;                           ///< every n-th block
-  std::optional<std::vector<std::string>> modules;  ///< selective: absent = per-op policy
+  std::int64_t every = 1;                                          ///< every n-th block
+  std::optional<std::vector<std::string>> modules = std::nullopt;  ///< selective: absent = per-op policy
+  std::optional<RecomputeMethod> method = std::nullopt;            ///< absent: each chosen block alone
+  std::int64_t layers = 1;                                         ///< of the method
 };
 
 enum class OffloadTarget : std::uint8_t { kNone, kCpu, kNvme };

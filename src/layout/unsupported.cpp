@@ -88,7 +88,10 @@ Diagnostics unsupported_features(const RunSpec& run) {
       {data_parallel.reshard_degree && run.layout.cp > 1 && !cp_precedes_shards(run.layout), "/layout/order",
        "parameters kept by smaller groups with cp not next to dp_shard",
        "tp, cp, dp_shard, dp_replicate, pp"},
-      {!run.expert_parallel.balanced, "/expert_parallel/balanced", "unbalanced routing", "true"},
+      {run.recompute.method == RecomputeMethod::kUniform && run.recompute.layers > 1 &&
+           (data_parallel.strategy == DataParallelStrategy::kFsdp1 ||
+            data_parallel.strategy == DataParallelStrategy::kFsdp2),
+       "/recompute/layers", "recomputed pieces of several blocks with FSDP", "1"},
       {data_parallel.optimizer_instances > 1 &&
            data_parallel.strategy != DataParallelStrategy::kMegatronDistributedOptimizer,
        "/data_parallel/optimizer_instances", "several optimizer instances of this strategy",

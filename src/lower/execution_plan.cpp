@@ -93,23 +93,21 @@ bool discards_outputs(std::string_view name) {
   return name == "layernorm" || name == "moe_act" || name == "mla_up_proj";
 }
 
-/// Consecutive ops of one block for which `covers` holds become one region.
+/// Consecutive ops of one piece for which `covers` holds become one region.
 template <class Covers>
-void add_regions(const ModelGraph& graph, const std::vector<ModuleIndex>& block_of, ExecutionPlan& plan,
-                 const Covers& covers) {
-  const auto ops = static_cast<OpIndex>(block_of.size());
+void add_regions(const std::vector<std::uint32_t>& piece, ExecutionPlan& plan, const Covers& covers) {
+  const auto ops = static_cast<OpIndex>(piece.size());
   for (OpIndex op = 0; op < ops; ++op) {
-    if (block_of[op] == kNoIndex || !covers(op)) continue;
+    if (piece[op] == kNoIndex || !covers(op)) continue;
     RecomputeRegion region;
     region.begin = op;
-    while (op + 1 < ops && block_of[op + 1] == block_of[op] && covers(op + 1)) ++op;
+    while (op + 1 < ops && piece[op + 1] == piece[op] && covers(op + 1)) ++op;
     region.end = op + 1;
     for (OpIndex member = region.begin; member < region.end; ++member) {
       plan.region_of[member] = static_cast<std::uint32_t>(plan.regions.size());
     }
     plan.regions.push_back(std::move(region));
   }
-  SHARDSIM_CHECK(graph.modules.size() >= 1, "a model without a root module");
 }
 
 /// Blocks numbered from 0 in execution order, per op; kNoIndex outside.
@@ -249,15 +247,22 @@ void plan_regions(const ModelGraph& graph, const RecomputeSpec& recompute, Execu
   for (OpIndex op = 0; op < ops; ++op) block_of[op] = enclosing_block(graph, graph.ops[op].module);
   const auto number = block_numbers(block_of);
   const auto every = static_cast<std::uint32_t>(recompute.every);
+  const auto layers = static_cast<std::uint32_t>(recompute.layers);
   const auto chosen_block = [&](OpIndex op) { return (number[op] + 1) % every == 0; };
-  if (recompute.policy == RecomputePolicy::kSelective && recompute.modules) {
-    add_regions(graph, block_of, plan, [&](OpIndex op) {
+  if (recompute.policy == RecomputePolicy::kFull && recompute.method == RecomputeMethod::kUniform) {
+    auto piece = number;
+    for (auto& at : piece) at = at == kNoIndex ? kNoIndex : at / layers;
+    add_regions(piece, plan, [](OpIndex) { return true; });
+  } else if (recompute.policy == RecomputePolicy::kFull && recompute.method) {
+    add_regions(number, plan, [&](OpIndex op) { return number[op] < layers; });
+  } else if (recompute.policy == RecomputePolicy::kSelective && recompute.modules) {
+    add_regions(number, plan, [&](OpIndex op) {
       return chosen_block(op) &&
              std::any_of(recompute.modules->begin(), recompute.modules->end(),
                          [&](const auto& name) { return module_covers(graph, graph.ops[op], name); });
     });
   } else {
-    add_regions(graph, block_of, plan, chosen_block);
+    add_regions(number, plan, chosen_block);
   }
 }
 

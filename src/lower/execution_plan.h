@@ -52,11 +52,13 @@ struct ExecutionPlan {
 /// Plans forward, recomputation and backward of `graph` under `recompute`.
 ///
 /// Policies: full = every n-th block keeps its inputs only (torchtitan counts blocks from 1: blocks n, 2n,
-/// ...); selective without modules = torchtitan's per-op policy, attention and every second matmul of the
-/// block are kept (torchtitan torchtitan/distributed/activation_checkpoint.py); selective with modules =
-/// Megatron's named modules. `stack`: eager keeps every output that the per-op policy names, a compiler only
-/// those that backward reads; PyTorch's checkpoint stops once backward has what it wants, Megatron's and
-/// DeepSpeed's run the region to its end (Megatron-LM core tensor_parallel/random.py CheckpointFunction).
+/// ...), or Megatron's uniform and block methods (Megatron-LM core 0.20.0 transformer/transformer_block.py
+/// _checkpointed_forward); selective without modules = torchtitan's per-op policy, attention and every second
+/// matmul of the block are kept (torchtitan torchtitan/distributed/activation_checkpoint.py); selective with
+/// modules = Megatron's named modules. `stack`: eager keeps every output that the per-op policy names, a
+/// compiler only those that backward reads; PyTorch's checkpoint stops once backward has what it wants,
+/// Megatron's and DeepSpeed's run the region to its end (Megatron-LM core tensor_parallel/random.py
+/// CheckpointFunction).
 [[nodiscard]] ExecutionPlan plan_execution(const ModelGraph& graph, const RecomputeSpec& recompute,
                                            SoftwareStack stack);
 

@@ -132,6 +132,10 @@ RankShare rank_share(const RunSpec& run, ChunkLayers layers, bool first, bool la
   share.etp = run.model.moe ? run.layout.etp.value_or(run.layout.tp) : 1;
   share.dispatcher = run.expert_parallel.dispatcher;
   share.capacity_factor = run.expert_parallel.capacity_factor;
+  // With a capacity every expert computes that many rows, full or not.
+  if (!run.expert_parallel.balanced && !share.capacity_factor) {
+    share.skew = {run.expert_parallel.max_violation, static_cast<std::uint64_t>(run.expert_parallel.seed)};
+  }
   share.first_layer = layers.first;
   share.end_layer = layers.end;
   share.embedding = first;

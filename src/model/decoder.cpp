@@ -35,6 +35,7 @@ struct Mixture {
   std::vector<ParameterIndex> expert_parameters;
   FeedForward shared;
   Linear shared_gate;
+  double busiest_load = 1.0;  ///< rows on the rank, over the even share
 };
 
 struct Block {
@@ -46,11 +47,12 @@ struct Block {
   bool is_mixture = false;
 };
 
-/// Rows of a mixture's tensors on one rank, with balanced routing.
+/// Rows of a mixture's tensors on one rank.
 struct Routing {
-  std::int64_t tokens = 0;  ///< that the rank routes
-  std::int64_t routed = 0;  ///< copies of them, one for each expert chosen
-  std::int64_t sent = 0;    ///< rows that travel: copies, or tokens once for each destination
+  std::int64_t tokens = 0;     ///< that the rank routes
+  std::int64_t routed = 0;     ///< copies of them, one for each expert chosen
+  std::int64_t exchanged = 0;  ///< rows that travel: copies, or tokens once for each destination
+  std::int64_t arrived = 0;    ///< copies that come to the rank's experts
   std::int64_t local_experts = 1;
   std::int64_t expert_rows = 0;  ///< that the rank's experts see together
 };
@@ -78,7 +80,7 @@ class DecoderBuilder {
  private:
   AttentionLayers declare_attention(ModuleIndex block);
   FeedForward declare_feed_forward(ModuleIndex parent, std::string_view name, std::int64_t width);
-  Mixture declare_mixture(ModuleIndex block);
+  Mixture declare_mixture(ModuleIndex block, std::int64_t layer);
   Block declare_block(ModuleIndex list, std::int64_t layer);
 
   TensorIndex run_attention(const AttentionLayers& layers, std::int64_t layer, TensorIndex x);
@@ -96,7 +98,7 @@ class DecoderBuilder {
   TensorIndex run_combine(const Mixture& layers, TensorIndex x, TensorIndex probabilities,
                           const Routing& routing);
   TensorIndex run_shared_experts(const Mixture& layers, TensorIndex x, TensorIndex combined);
-  [[nodiscard]] Routing routing() const;
+  [[nodiscard]] Routing routing(const Mixture& m) const;
 
   const ModelConfig& c_;
   const ModuleNames& names_;
@@ -171,7 +173,7 @@ FeedForward DecoderBuilder::declare_feed_forward(ModuleIndex parent, std::string
   return f;
 }
 
-Mixture DecoderBuilder::declare_mixture(ModuleIndex block) {
+Mixture DecoderBuilder::declare_mixture(ModuleIndex block, std::int64_t layer) {
   const auto& moe = *c_.moe;
   const auto matrices = c_.gated_mlp ? 2 : 1;
   Mixture m;
@@ -179,6 +181,7 @@ Mixture DecoderBuilder::declare_mixture(ModuleIndex block) {
   m.router = w_.linear(m.module, "gate", c_.hidden, moe.experts, moe.router_bias);
   if (moe.correction_bias) (void)w_.parameter(m.router.module, "e_score_correction_bias", {moe.experts});
   m.experts = w_.module(m.module, "experts", "Experts");
+  m.busiest_load = busiest_rank_load(share_.skew, moe.experts, share_.ep, layer);
   const auto local = moe.experts / share_.ep;
   const auto width = moe.ffn_hidden / share_.etp;
   const auto expert = [&](std::string_view name, std::vector<std::int64_t> shape) {
@@ -207,7 +210,7 @@ Block DecoderBuilder::declare_block(ModuleIndex list, std::int64_t layer) {
   b.is_mixture = c_.moe && c_.moe->is_mixture(layer);
   b.attention = declare_attention(b.module);
   if (b.is_mixture) {
-    b.mixture = declare_mixture(b.module);
+    b.mixture = declare_mixture(b.module, layer);
   } else {
     b.feed_forward = declare_feed_forward(b.module, names_.mlp, dense_width());
   }
@@ -329,9 +332,10 @@ TensorIndex DecoderBuilder::run_feed_forward(const FeedForward& f, TensorIndex x
   return w_.apply(f.down, activated, tokens_, "down_proj");
 }
 
-/// Where a mixture's rows go. Every expert gets the same number of tokens; a capacity factor pads or drops to
-/// its own number (Megatron-LM core 0.20.0 transformer/moe/token_dispatcher.py).
-Routing DecoderBuilder::routing() const {
+/// Where a mixture's rows go. Every expert gets the same number of tokens, or the rank is the busiest: the
+/// exchange and the experts of all others wait for it. A capacity factor pads or drops to its own number
+/// (Megatron-LM core 0.20.0 transformer/moe/token_dispatcher.py).
+Routing DecoderBuilder::routing(const Mixture& m) const {
   const auto& moe = *c_.moe;
   Routing r;
   r.tokens = residual_tokens_;
@@ -340,14 +344,19 @@ Routing DecoderBuilder::routing() const {
     const auto capacity = static_cast<double>(r.routed) / static_cast<double>(moe.experts);
     r.routed = static_cast<std::int64_t>(std::ceil(capacity * *share_.capacity_factor)) * moe.experts;
   }
-  r.sent = r.routed;
+  const auto busiest = [&](std::int64_t rows) {
+    return static_cast<std::int64_t>(std::ceil(static_cast<double>(rows) * m.busiest_load));
+  };
+  auto sent = r.routed;
   if (share_.dispatcher == ExpertDispatcher::kFlex) {
     // A token travels once to each rank that holds one of its experts: expected number of distinct ranks.
     const auto missed = std::pow(1.0 - 1.0 / static_cast<double>(share_.ep), static_cast<double>(moe.top_k));
-    r.sent = std::llround(static_cast<double>(r.tokens * share_.ep) * (1.0 - missed));
+    sent = std::llround(static_cast<double>(r.tokens * share_.ep) * (1.0 - missed));
   }
   r.local_experts = moe.experts / share_.ep;
-  r.expert_rows = r.routed * share_.etp;
+  r.exchanged = busiest(sent);
+  r.arrived = busiest(r.routed);
+  r.expert_rows = r.arrived * share_.etp;
   return r;
 }
 
@@ -374,18 +383,19 @@ TensorIndex DecoderBuilder::run_dispatch(const Mixture& m, TensorIndex x, const 
   x = w_.pointwise(m.module, OpKind::kDispatch, "permute", {x}, r.routed * h, {}, copy(r.routed, r.routed),
                    copy(r.routed, r.tokens));
   if (share_.ep > 1) {
-    const auto exchange = collective(CollectiveOp::kAllToAll, ParallelAxis::kExpert, r.sent, r.sent);
+    const auto exchange =
+        collective(CollectiveOp::kAllToAll, ParallelAxis::kExpert, r.exchanged, r.exchanged);
     Op op;
     op.kind = OpKind::kDispatch;
     op.label = "expert_dispatch";
     op.module = m.module;
     op.inputs = {x};
-    op.outputs = {w_.activation("dispatched", r.routed * h)};
+    op.outputs = {w_.activation("dispatched", r.arrived * h)};
     // Without a capacity the CPU reads how many tokens each rank sends.
     if (!share_.capacity_factor && share_.dispatcher == ExpertDispatcher::kAllToAll)
       op.forward.emplace_back(HostSynchronization{});
     op.forward.emplace_back(exchange);
-    const Bytes probabilities(4 * r.routed);
+    const Bytes probabilities(4 * r.arrived);
     const CommunicationShape weights{CollectiveOp::kAllToAll, ParallelAxis::kExpert, probabilities,
                                      probabilities,           Dtype::kFp32,          false};
     if (w_.is_megatron()) op.forward.emplace_back(weights);
@@ -397,8 +407,8 @@ TensorIndex DecoderBuilder::run_dispatch(const Mixture& m, TensorIndex x, const 
   if (share_.etp > 1) {
     x = w_.communicate(
         m.module, OpKind::kDispatch, "expert_tensor_gather", x, r.expert_rows * h,
-        collective(CollectiveOp::kAllGather, ParallelAxis::kExpertTensor, r.routed, r.expert_rows),
-        collective(CollectiveOp::kReduceScatter, ParallelAxis::kExpertTensor, r.expert_rows, r.routed));
+        collective(CollectiveOp::kAllGather, ParallelAxis::kExpertTensor, r.arrived, r.expert_rows),
+        collective(CollectiveOp::kReduceScatter, ParallelAxis::kExpertTensor, r.expert_rows, r.arrived));
   }
   if (share_.ep > 1 && r.local_experts > 1) {  // what came from every rank is grouped by expert
     x = w_.pointwise(m.module, OpKind::kDispatch, "sort_by_expert", {x}, r.expert_rows * h, {},
@@ -495,12 +505,13 @@ TensorIndex DecoderBuilder::run_combine(const Mixture& m, TensorIndex x, TensorI
   }
   if (share_.etp > 1) {
     x = w_.communicate(
-        m.module, OpKind::kCombine, "expert_tensor_scatter", x, r.routed * h,
-        collective(CollectiveOp::kReduceScatter, ParallelAxis::kExpertTensor, r.expert_rows, r.routed),
-        collective(CollectiveOp::kAllGather, ParallelAxis::kExpertTensor, r.routed, r.expert_rows));
+        m.module, OpKind::kCombine, "expert_tensor_scatter", x, r.arrived * h,
+        collective(CollectiveOp::kReduceScatter, ParallelAxis::kExpertTensor, r.expert_rows, r.arrived),
+        collective(CollectiveOp::kAllGather, ParallelAxis::kExpertTensor, r.arrived, r.expert_rows));
   }
   if (share_.ep > 1) {
-    const auto exchange = collective(CollectiveOp::kAllToAll, ParallelAxis::kExpert, r.sent, r.sent);
+    const auto exchange =
+        collective(CollectiveOp::kAllToAll, ParallelAxis::kExpert, r.exchanged, r.exchanged);
     x = w_.communicate(m.module, OpKind::kCombine, "expert_combine", x, r.routed * h, exchange, exchange);
   }
   weighted(x);
@@ -526,7 +537,7 @@ TensorIndex DecoderBuilder::run_mixture(const Mixture& m, TensorIndex x) {
   const auto& moe = *c_.moe;
   const auto e = w_.element();
   const auto h = c_.hidden;
-  const auto r = routing();
+  const auto r = routing(m);
   const auto scored = r.tokens * moe.experts;
   const auto chosen = r.tokens * moe.top_k;
   const auto scores = w_.apply(m.router, x, r.tokens, "router");

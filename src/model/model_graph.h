@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "model/routing_skew.h"
+
 #include "base/kernel.h"
 #include "base/parallel.h"
 #include "base/software.h"
@@ -144,6 +146,7 @@ struct RankShare {
   std::int64_t etp = 1;  ///< each expert is cut into this many parts
   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
   std::optional<double> capacity_factor;  ///< absent: no token is dropped
+  RoutingSkew skew;                       ///< the rank is the busiest in every layer
   /// Layers of the pipeline stage (or virtual stage); absent end: all.
   std::int64_t first_layer = 0;
   std::optional<std::int64_t> end_layer;

@@ -340,7 +340,13 @@ INSTANTIATE_TEST_SUITE_P(
                       r.layout.pp = 2;
                       r.layout.order = {"tp", "cp", "pp", "dp_shard", "dp_replicate"};
                     }},
-        Unsupported{"/expert_parallel/balanced", [](RunSpec& r) { r.expert_parallel.balanced = false; }},
+        Unsupported{"/recompute/layers",
+                    [](RunSpec& r) {
+                      r.recompute.policy = RecomputePolicy::kFull;
+                      r.recompute.method = RecomputeMethod::kUniform;
+                      r.recompute.layers = 2;
+                      r.data_parallel.strategy = DataParallelStrategy::kFsdp2;
+                    }},
         Unsupported{"/data_parallel/optimizer_instances",
                     [](RunSpec& r) { r.data_parallel.optimizer_instances = 2; }},
         Unsupported{"/data_parallel/quantized_weights",

@@ -173,6 +173,18 @@ TEST(ExpertParallel, CapacityPadsWhatTravels) {
   EXPECT_EQ(in_group(run, "ep").front(), "forward all_to_all 50331648 50331648");
 }
 
+/// 16 experts on 16 ranks: the busiest gets what the busiest expert gets.
+TEST(ExpertParallel, UnbalancedRoutingIsTheBusiestRanks) {
+  auto run = mixture_run(ExpertDispatcher::kAllToAll);
+  run.cluster.gpus = 16;
+  run.layout.ep = 16;
+  run.expert_parallel.balanced = false;
+  run.expert_parallel.max_violation = 0.5;
+  EXPECT_EQ(in_group(run, "ep").front(), "forward all_to_all 50331648 50331648");
+  run.expert_parallel.capacity_factor = 1.0;  // cut to the even share
+  EXPECT_EQ(in_group(run, "ep").front(), "forward all_to_all 33554432 33554432");
+}
+
 TEST(ExpertParallel, ExpertsAreReducedOverTheirOwnReplicas) {
   auto run = mixture_run(ExpertDispatcher::kAllToAll);
   run.cluster.gpus = 32;

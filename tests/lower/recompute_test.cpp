@@ -66,6 +66,22 @@ TEST(Recompute, EverySecondBlockIsTheSecondAndTheFourth) {
   EXPECT_EQ(block_of(planned.plan.regions[1]), "model.layers.3");
 }
 
+TEST(Recompute, UniformPiecesKeepTheInputOfTheirFirstBlock) {
+  RecomputeSpec recompute{RecomputePolicy::kFull, 1, std::nullopt, RecomputeMethod::kUniform, 3};
+  const auto planned = plan_of(recompute, SoftwareStack::kMegatron, 7);
+  ASSERT_EQ(planned.plan.regions.size(), 3U);  // 3, 3 and 1 blocks
+  const auto& regions = planned.plan.regions;
+  EXPECT_EQ(regions[0].held.size(), regions[2].held.size());
+  EXPECT_EQ(regions[0].end - regions[0].begin, 3 * (regions[2].end - regions[2].begin));
+}
+
+TEST(Recompute, TheBlockMethodTakesTheFirstBlocksAlone) {
+  RecomputeSpec recompute{RecomputePolicy::kFull, 1, std::nullopt, RecomputeMethod::kBlock, 2};
+  const auto planned = plan_of(recompute, SoftwareStack::kMegatron, 4);
+  ASSERT_EQ(planned.plan.regions.size(), 2U);
+  EXPECT_EQ(planned.plan.regions[0].end, planned.plan.regions[1].begin);
+}
+
 TEST(Recompute, StopsOnceBackwardHasWhatItWants) {
   const auto planned = plan_of({RecomputePolicy::kFull, 1, std::nullopt});
   const auto again = labels(planned, planned.plan.regions.front().recomputed);
