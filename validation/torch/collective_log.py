@@ -50,7 +50,8 @@ class CollectiveLog(TorchDispatchMode):
     """The collectives of a stretch of a program, in issue order, on one rank."""
 
     def __init__(self, group_names: dict[str, str]) -> None:
-        """`group_names`: of the process groups, by PyTorch's own names."""
+        """`group_names`: of the process groups, by PyTorch's own names. Another group is the one that FSDP2 makes for an integer
+        `reshard_after_forward`."""
         super().__init__()
         self.group_names = group_names
         self.phase = "forward"
@@ -61,7 +62,7 @@ class CollectiveLog(TorchDispatchMode):
             {
                 "op": op,
                 "phase": self.phase,
-                "group": self.group_names.get(group.group_name, group.group_name),
+                "group": self.group_names.get(group.group_name, "dp_shard_kept"),
                 "ranks": group.size(),
                 "input_bytes": _bytes(source),
                 "output_bytes": _bytes(target),

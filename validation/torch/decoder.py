@@ -6,6 +6,8 @@ graph of the simulator op by op.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -18,6 +20,22 @@ def _fused_kernels_by_hand(x: torch.Tensor) -> bool:
     return x.device.type == "gpu"
 
 
+class FusedRmsNorm(torch.autograd.Function):
+    """Memory of CUDA's fused RMSNorm (aten/src/ATen/native/cuda/layer_norm_kernel.cu, fused_rms_norm_cuda): the result and one fp32
+    statistic a row; input, weight and statistic are saved. Values are not computed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        statistic = torch.empty(*x.shape[:-1], 1, dtype=torch.float32, device=x.device)
+        ctx.save_for_backward(x, weight, statistic)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        x, weight, _ = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight) if ctx.needs_input_grad[1] else None
+
+
 class RMSNorm(nn.Module):
     """`torch.nn.RMSNorm`; the fused kernel where CUDA would take it."""
 
@@ -28,7 +46,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if _fused_kernels_by_hand(x):
-            return torch.ops.aten._fused_rms_norm(x, [x.shape[-1]], self.weight, self.eps)[0]
+            return FusedRmsNorm.apply(x, self.weight)
         return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
 

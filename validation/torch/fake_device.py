@@ -119,6 +119,25 @@ def fake_world(ranks: int) -> Iterator[None]:
         dist.destroy_process_group()
 
 
+@contextlib.contextmanager
+def real_meshes() -> Iterator[None]:
+    """FSDP2 makes the mesh of an integer `reshard_after_forward` itself; ranks must be real numbers there too."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+    from torch.distributed.fsdp._fully_shard import _fully_shard
+
+    original = _fully_shard._get_post_forward_mesh_info
+
+    def outside_fake_mode(*args: Any) -> Any:
+        with unset_fake_temporarily():
+            return original(*args)
+
+    _fully_shard._get_post_forward_mesh_info = outside_fake_mode
+    try:
+        yield
+    finally:
+        _fully_shard._get_post_forward_mesh_info = original
+
+
 def count_memory_in_blocks() -> None:
     """Lets PyTorch's memory trackers round sizes to allocator blocks, as they do for CUDA."""
     from torch.distributed._tools.mem_tracker import _WeakRefInfo

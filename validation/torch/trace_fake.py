@@ -56,9 +56,9 @@ def _skip_initialization() -> None:
 
 def _tracker(model: nn.Module, optimizer: torch.optim.Optimizer, run: Run, batches: Any) -> Any:
     if run.strategy == "fsdp2":
-        from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+        from group_tracker import GroupMemTracker
 
-        tracker = FSDPMemTracker(model, optimizer)
+        tracker = GroupMemTracker(model, optimizer)
         tracker.track_inputs(tuple(batches))
         return tracker
     from torch.distributed._tools.mem_tracker import MemTracker
@@ -119,13 +119,14 @@ def trace(run: Run) -> dict[str, Any]:
     device = torch.device(DEVICE, 0)
     with fake_device.fake_world(run.world):
         mesh = data_parallel_mesh(run, DEVICE)
-        with FakeTensorMode():
+        with FakeTensorMode(), fake_device.real_meshes():
             model = shard(_build(run), run, mesh, device)
             optimizer = make_optimizer(model.parameters(), run)
             batches = make_batches(run, device)
             tracker = _tracker(model, optimizer, run, batches)
             groups = _group_names(mesh)
-            _, first = _record_step(model, optimizer, run, batches, tracker, groups)
+            # The first step fills caches of DTensor, whose full-size probes the tracker takes for memory.
+            _record_step(model, optimizer, run, batches, tracker, groups)
             collectives, steady = _record_step(model, optimizer, run, batches, tracker, groups)
     document = {
         "schema": SCHEMA,
@@ -138,7 +139,7 @@ def trace(run: Run) -> dict[str, Any]:
         },
         "run": run.document,
         "collectives": compress(collectives),
-        "memory": {"first_step": first, "steady_step": steady},
+        "memory": steady,
     }
     if run.frozen:
         document["frozen"] = list(run.frozen)
