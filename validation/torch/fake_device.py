@@ -104,6 +104,7 @@ def register() -> None:
 
     # The autograd engine starts a thread for every device that it knows at its first backward; this device cannot have one.
     torch.ones(1, requires_grad=True).backward()
+    torch.Tensor.record_stream = lambda self, stream: None  # nothing is ever reused here
     set_up(DEVICE, backend_module=_device_module(), hook=Hooks())
 
 
