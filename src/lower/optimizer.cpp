@@ -125,7 +125,7 @@ void Optimizer::step() {
 }
 
 void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype,
-                    const std::vector<GroupIndex>& groups, std::int64_t norms) {
+                    const std::vector<GroupIndex>& groups, std::int64_t norms, Dtype norm_dtype) {
   const auto& run = context.run;
   if (!run.optimizer.clip_grad_norm) return;
   auto& builder = context.builder;
@@ -133,10 +133,9 @@ void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype
   const Bytes size(dtype_bytes(dtype, elements));
   builder.launch(kComputeStream,
                  MemoryShape{MemoryKernel::kReduction, size, Bytes(0), launches(parameters, 1) + 1});
-  const Bytes message(dtype_bytes(Dtype::kFp32, norms));
+  const Bytes message(dtype_bytes(norm_dtype, norms));
   for (const auto group : groups) {
-    builder.collective(kComputeStream,
-                       {CollectiveOp::kAllReduce, group, message, message, Dtype::kFp32, true});
+    builder.collective(kComputeStream, {CollectiveOp::kAllReduce, group, message, message, norm_dtype, true});
   }
   builder.launch(kComputeStream,
                  MemoryShape{MemoryKernel::kElementwise, size, size, launches(parameters, 1)});

@@ -36,6 +36,26 @@ class FusedRmsNorm(torch.autograd.Function):
         return torch.empty_like(x), torch.empty_like(weight) if ctx.needs_input_grad[1] else None
 
 
+class FusedSilu(torch.autograd.Function):
+    """Memory of CUDA's SiLU (aten/src/ATen/native/cuda/ActivationSiluKernel.cu): one result forward and one backward; the input is
+    saved. Other devices compute the backward from elementwise ops. Values are not computed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.empty_like(x)
+
+
+def silu(x: torch.Tensor) -> torch.Tensor:
+    """`F.silu`, as CUDA runs it."""
+    return FusedSilu.apply(x) if _fused_kernels_by_hand(x) else F.silu(x)
+
+
 class RMSNorm(nn.Module):
     """`torch.nn.RMSNorm`; the fused kernel where CUDA would take it."""
 
@@ -158,7 +178,7 @@ class Mlp(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.act = F.silu if config.activation == "silu" else F.gelu
+        self.act = silu if config.activation == "silu" else F.gelu
         self.gated = config.gated_mlp
         if self.gated:
             self.gate_proj = nn.Linear(config.hidden, config.ffn_hidden, bias=config.linear_bias)
