@@ -109,9 +109,11 @@ class TraceReader {
   std::vector<TracedMoment> moments(const Json& memory) {
     std::vector<TracedMoment> read;
     each(memory, "moments", "/memory", [&](const Json& value, const std::string& pointer) {
-      read.push_back({text(value, "at", pointer),
-                      static_cast<std::int32_t>(count(value, "micro_batch", pointer)),
-                      bytes(value, "bytes", pointer)});
+      auto& moment = read.emplace_back();
+      moment.at = text(value, "at", pointer);
+      moment.micro_batch = static_cast<std::int32_t>(count(value, "micro_batch", pointer));
+      moment.bytes = bytes(value, "bytes", pointer);
+      if (moment.at != "end") moment.peak = bytes(value, "peak", pointer);
     });
     return read;
   }

@@ -32,6 +32,7 @@ struct TracedMoment {
   std::string at;
   std::int32_t micro_batch = 0;
   TrackedBytes bytes;
+  TrackedBytes peak;  ///< highest until the next moment; empty after the step
 };
 
 /// One steady training step of real PyTorch code on fake tensors (`shardsim.trace/1`).

@@ -1,7 +1,7 @@
 // The simulator beside PyTorch itself: traces of real FSDP2 and FSDP1 code (validation/measured/torch_fake,
 // written by validation/torch/trace_fake.py on fake tensors) against the program that lowering writes for the
 // same run file. Collectives must be the same ones in the same order with the same bytes; memory by category
-// at the borders of the step's phases must agree within 1 %, the peak within 2 %.
+// at the borders of the step's phases must agree within 1 %, the peak of every phase within 2 %.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,14 @@ struct KnownDifference {
 };
 
 const std::map<std::string, KnownDifference>& known_differences() {
-  static const std::map<std::string, KnownDifference> known{};
+  constexpr auto kFrozen = "run files cannot say that parameters do not train";
+  static const std::map<std::string, KnownDifference> known{
+      {"tiny-frozen-blocks-8", {true, true, true, kFrozen}},
+      {"tiny-frozen-embedding-8", {true, true, true, kFrozen}},
+      {"gpt2-block-4",
+       {false, true, true,
+        "the reader of Hugging Face configs leaves resid_pdrop, embd_pdrop and attn_pdrop out: no dropout "
+        "masks"}}};
   return known;
 }
 
@@ -89,14 +96,21 @@ Kind kind_of(MemoryCategory category) {
   }
 }
 
-/// Categories of FSDPMemTracker. Tokens, labels and rotary tables are none of the simulator's.
+/// Categories of FSDPMemTracker and, for FSDP1, of MemTracker. Tokens, labels and rotary tables are none of
+/// the simulator's.
 KindBytes kinds_of(const TrackedBytes& tracked) {
-  static const std::map<std::string, Kind> kinds{
-      {"Sharded Param", Kind::kParameters}, {"Sharded Grad", Kind::kShardedGradients},
-      {"OptState", Kind::kOptimizer},       {"Unsharded Param", Kind::kUnsharded},
-      {"Activation", Kind::kActivations},   {"Temp", Kind::kOther},
-      {"All Gather", Kind::kOther},         {"Reduce Scatter", Kind::kOther},
-      {"Unsharded Grad", Kind::kOther}};
+  static const std::map<std::string, Kind> kinds{{"Sharded Param", Kind::kParameters},
+                                                 {"Sharded Grad", Kind::kShardedGradients},
+                                                 {"OptState", Kind::kOptimizer},
+                                                 {"Unsharded Param", Kind::kUnsharded},
+                                                 {"Parameter", Kind::kParameters},
+                                                 {"Optstate", Kind::kOptimizer},
+                                                 {"Gradient", Kind::kOther},
+                                                 {"Activation", Kind::kActivations},
+                                                 {"Temp", Kind::kOther},
+                                                 {"All Gather", Kind::kOther},
+                                                 {"Reduce Scatter", Kind::kOther},
+                                                 {"Unsharded Grad", Kind::kOther}};
   KindBytes bytes{};
   for (const auto& [category, size] : tracked) {
     if (const auto found = kinds.find(category); found != kinds.end()) at(bytes, found->second) += size;
@@ -123,11 +137,15 @@ std::string moment_name(const std::string& at, std::int32_t micro_batch) {
   return fmt::format("{} {}", at, micro_batch);
 }
 
+struct Peak {
+  std::int64_t bytes = 0;
+  std::string at;
+};
+
 /// Memory of the simulator's steady step as a tracker in Python would see it.
 struct SimulatedMemory {
   std::map<std::string, KindBytes> moments;
-  std::int64_t peak = 0;
-  std::string peak_at;
+  std::map<std::string, Peak> peaks;  ///< of the phases that begin there
 };
 
 class MemoryReader {
@@ -154,6 +172,7 @@ class MemoryReader {
     if (phase != "optimizer") micro_batch_ = scope.micro_batch;
     phase_ = phase;
     result_.moments.emplace(moment_name(phase_, micro_batch_), alive_);
+    result_.peaks[moment_name(phase_, micro_batch_)].bytes = total_;
   }
 
   void apply(std::size_t index) {
@@ -166,11 +185,12 @@ class MemoryReader {
     const auto change = instruction.verb == Verb::kAllocate ? size : -size;
     at(alive_, kind_of(buffer.category)) += change;
     total_ += change;
-    if (index < steps_.steady_step || total_ <= result_.peak) return;
-    result_.peak = total_;
+    if (phase_.empty()) return;
+    auto& peak = result_.peaks[moment_name(phase_, micro_batch_)];
+    if (total_ <= peak.bytes) return;
     const auto& scope = program_.scopes[instruction.scope];
-    result_.peak_at = fmt::format("{} {} {}", phase_name(scope.phase), program_.names[scope.module],
-                                  program_.names[scope.label]);
+    peak = {total_, fmt::format("{} {} {}", phase_name(scope.phase), program_.names[scope.module],
+                                program_.names[scope.label])};
   }
 
   const Program& program_;
@@ -222,22 +242,32 @@ bool agrees(std::int64_t torch, std::int64_t simulated, double tolerance) {
   return off <= std::max(tolerance * static_cast<double>(torch), static_cast<double>(kSmall));
 }
 
-std::string peak_difference(const Trace& trace, const SimulatedMemory& simulated) {
-  const auto torch = without_inputs(trace.peak);
-  if (agrees(torch, simulated.peak, kPeakTolerance)) return {};
-  std::string held;
-  for (const auto& [category, size] : trace.peak) held += fmt::format(" {} {},", category, size);
-  return fmt::format("peak: PyTorch {}, simulator {} ({:+.1f} %) at {};{}\n", torch, simulated.peak,
-                     100.0 * (static_cast<double>(simulated.peak) / static_cast<double>(torch) - 1.0),
-                     simulated.peak_at, held);
+std::string peak_differences(const Trace& trace, const SimulatedMemory& simulated) {
+  std::string text;
+  for (const auto& moment : trace.moments) {
+    if (moment.peak.empty()) continue;
+    const auto name = moment_name(moment.at, moment.micro_batch);
+    const auto torch = without_inputs(moment.peak);
+    const auto mine = simulated.peaks.contains(name) ? simulated.peaks.at(name) : Peak{};
+    if (agrees(torch, mine.bytes, kPeakTolerance)) continue;
+    std::string held;
+    for (const auto& [category, size] : moment.peak) held += fmt::format(" {} {},", category, size);
+    text += fmt::format(
+        "peak of {}: PyTorch {}, simulator {} ({:+.1f} %) at {};{}\n", name, torch, mine.bytes,
+        100.0 * (static_cast<double>(mine.bytes) / static_cast<double>(torch) - 1.0), mine.at, held);
+  }
+  return text;
 }
 
 /// Adds up kinds that the tracker mixes in this run: it calls a secondary shard (an integer reshard) an
-/// activation, and sums that replicas have not exchanged yet temporaries.
+/// activation, and sums that replicas have not exchanged yet temporaries. MemTracker, which knows no FSDP,
+/// sees one flat parameter of changing size, and gradients as temporaries.
 void merge_mixed_kinds(const RunSpec& run, KindBytes& bytes) {
   const auto move = [&](Kind from, Kind to) { at(bytes, to) += std::exchange(at(bytes, from), 0); };
   if (run.data_parallel.reshard_degree) move(Kind::kUnsharded, Kind::kActivations);
-  if (run.data_parallel.accumulate_sharded) move(Kind::kShardedGradients, Kind::kOther);
+  const bool fsdp1 = run.data_parallel.strategy == DataParallelStrategy::kFsdp1;
+  if (fsdp1) move(Kind::kUnsharded, Kind::kParameters);
+  if (fsdp1 || run.data_parallel.accumulate_sharded) move(Kind::kShardedGradients, Kind::kOther);
 }
 
 std::string category_differences(const Trace& trace, SimulatedMemory& simulated) {
@@ -266,10 +296,7 @@ class TorchTrace : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     const fs::path root(SHARDSIM_SOURCE_DIR);
     const auto read = read_trace(root / "validation/measured/torch_fake" / (GetParam() + ".json"), root);
-    if (!read.ok()) {
-      for (const auto& error : read.errors()) ADD_FAILURE() << format_diagnostic(error);
-      GTEST_SKIP();
-    }
+    if (!read.ok()) FAIL() << format_diagnostic(read.errors().front());
     trace_ = read.value();
     program_ = program_of(trace_.run);
     const auto known = known_differences().find(GetParam());
@@ -300,8 +327,8 @@ TEST_P(TorchTrace, SameMemoryByCategoryBetweenPhases) {
   expect_same(category_differences(trace_, simulated), known_.categories);
 }
 
-TEST_P(TorchTrace, SamePeak) {
-  expect_same(peak_difference(trace_, MemoryReader(program_).read()), known_.peak);
+TEST_P(TorchTrace, SamePeakOfEveryPhase) {
+  expect_same(peak_differences(trace_, MemoryReader(program_).read()), known_.peak);
 }
 
 INSTANTIATE_TEST_SUITE_P(Steps, TorchTrace, ::testing::ValuesIn(trace_names()), [](const auto& test) {

@@ -189,12 +189,12 @@ def apply_fsdp1(model: CausalLM, run: Run, mesh: DeviceMesh, device: torch.devic
     )
 
 
-def apply_ddp(model: CausalLM, run: Run, **options: Any) -> nn.Module:
-    """`DistributedDataParallel` with the run's bucket size."""
+def apply_ddp(model: CausalLM, run: Run) -> nn.Module:
+    """`DistributedDataParallel` with the run's bucket size. The rotary table is the only buffer and the same on every rank."""
     from torch.nn.parallel import DistributedDataParallel
 
     bucket = 25.0 if run.bucket_bytes is None else run.bucket_bytes / 2**20
-    return DistributedDataParallel(model, bucket_cap_mb=bucket, **options)
+    return DistributedDataParallel(model, bucket_cap_mb=bucket, broadcast_buffers=False)
 
 
 def make_optimizer(parameters: Any, run: Run) -> torch.optim.Optimizer:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def _snapshot(tracker: Any, kind: str) -> dict[str, int]:
 
 
 class StepRecorder:
-    """Memory at the borders of the step's phases, and at its peak."""
+    """Memory at the borders of the step's phases, and the high-water mark between them."""
 
     def __init__(self, tracker: Any, log: CollectiveLog) -> None:
         self.tracker = tracker
@@ -89,12 +90,26 @@ class StepRecorder:
         self.moments: list[dict[str, Any]] = []
 
     def observe(self, moment: str, micro_batch: int) -> None:
+        """Closes the phase before `moment` and opens the next."""
         if moment == "forward":  # the trackers hold a module's figures of one pass
             self.tracker.reset_mod_stats()
         self.log.phase = moment
+        if self.moments:
+            self.moments[-1]["peak"] = _snapshot(self.tracker, "peak")
+        self._forget_peak()
         self.moments.append(
             {"at": moment, "micro_batch": micro_batch, "bytes": _snapshot(self.tracker, "current")}
         )
+
+    def _forget_peak(self) -> None:
+        now = self.tracker.get_tracker_snapshot()
+        self.tracker._peak_mem_snap = now
+        self.tracker._peak_mem = {device: categories["Total"] for device, categories in now.items()}
+
+    def memory(self) -> dict[str, Any]:
+        """The moments, and the highest of their peaks."""
+        peaks = [moment["peak"] for moment in self.moments if "peak" in moment]
+        return {"peak": max(peaks, key=lambda peak: peak["Total"]), "moments": self.moments}
 
 
 def _record_step(model: Any, optimizer: Any, run: Run, batches: Any, tracker: Any, groups: dict[str, str]) -> Any:
@@ -103,8 +118,7 @@ def _record_step(model: Any, optimizer: Any, run: Run, batches: Any, tracker: An
     # One thread: fake tensors have no device whose worker thread could run backward.
     with tracker, log, torch.autograd.set_multithreading_enabled(False):
         train_step(model, optimizer, run, batches, recorder.observe)
-    memory = {"peak": _snapshot(tracker, "peak"), "moments": recorder.moments}
-    return log.entries, memory
+    return log.entries, recorder.memory()
 
 
 def _group_names(mesh: Any) -> dict[str, str]:
@@ -116,11 +130,15 @@ def trace(run: Run) -> dict[str, Any]:
     """Plays two steps of `run` and returns its trace document."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    if run.strategy not in ("fsdp2", "fsdp1"):
+        raise RunFileError(f"data_parallel.strategy: {run.strategy} keeps its buckets in C++, which wants tensors with data")
     device = torch.device(DEVICE, 0)
     with fake_device.fake_world(run.world):
         mesh = data_parallel_mesh(run, DEVICE)
         with FakeTensorMode(), fake_device.real_meshes():
             model = shard(_build(run), run, mesh, device)
+            if run.strategy == "fsdp1":  # made from a number, which fake devices cannot hold
+                model._zero_scalar = torch.zeros((), device=device)
             optimizer = make_optimizer(model.parameters(), run)
             batches = make_batches(run, device)
             tracker = _tracker(model, optimizer, run, batches)
@@ -202,10 +220,15 @@ def main() -> int:
     except (RunFileError, fake_device.Unavailable) as error:
         print(f"trace_fake.py: {error}", file=sys.stderr)
         return 2
+    warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
     fake_device.count_memory_in_blocks()
     _skip_initialization()
-    for run in requested:
-        print(write(trace(run), arguments.output))
+    try:
+        for run in requested:
+            print(write(trace(run), arguments.output))
+    except RunFileError as error:
+        print(f"trace_fake.py: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
