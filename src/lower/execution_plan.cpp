@@ -20,6 +20,20 @@ std::vector<ModuleIndex> call_chain(const ModelGraph& graph, ModuleIndex module)
   return chain;
 }
 
+/// First of the ops that the training loop runs on what the model returned: the loss, which is no part of the
+/// root module (torchtitan train.py: loss_fn(model(inputs), labels)).
+OpIndex loss_begin(const ModelGraph& graph) {
+  constexpr ModuleIndex kRoot = 0;
+  auto op = static_cast<OpIndex>(num_vertices(graph.ops));
+  const auto is_loss = [&](const Op& candidate) {
+    return candidate.module == kRoot && candidate.parameters.empty() &&
+           (candidate.kind == OpKind::kCrossEntropy || candidate.kind == OpKind::kSoftmax ||
+            candidate.kind == OpKind::kCast);
+  };
+  while (op > 0 && is_loss(graph.ops[op - 1])) --op;
+  return op;
+}
+
 void append_trace(const ModelGraph& graph, std::vector<TraceStep>& trace) {
   std::vector<ModuleIndex> open;
   const auto close_to = [&](std::size_t depth) {
@@ -29,8 +43,14 @@ void append_trace(const ModelGraph& graph, std::vector<TraceStep>& trace) {
     }
   };
   const auto ops = static_cast<OpIndex>(num_vertices(graph.ops));
+  const auto loss = loss_begin(graph);
   trace.reserve(ops * 3UL);
   for (OpIndex op = 0; op < ops; ++op) {
+    if (op >= loss) {
+      close_to(0);
+      trace.push_back({TraceStep::Kind::kOp, op});
+      continue;
+    }
     const auto chain = call_chain(graph, graph.ops[op].module);
     std::size_t common = 0;
     while (common < open.size() && common < chain.size() && open[common] == chain[common]) ++common;

@@ -588,13 +588,13 @@ void Fsdp2::end_backward() {
 void Fsdp2::optimizer_step(bool /*first*/) {
   std::int64_t elements = 0;
   for (const auto& group : groups_) elements += group.shard_elements;
-  // DTensor norms: PyTorch >= 2.14 reduces one value per parameter, older releases one scalar
-  // (nn/utils/clip_grad.py).
+  // DTensor norms: PyTorch >= 2.14 reduces one value per parameter, older releases one scalar, in the
+  // gradients' dtype (nn/utils/clip_grad.py).
   const bool per_parameter = context_->run.software.torch >= TorchVersion{2, 14};
   const auto norms = per_parameter ? static_cast<std::int64_t>(context_->graph.parameters.size()) : 1;
   auto groups = model_parallel_groups(*context_);
   if (shard_degree_ > 1) groups.push_back(shard_group_);
-  clip_gradients(*context_, elements, stored_, groups, norms);
+  clip_gradients(*context_, elements, stored_, groups, norms, stored_);
   optimizer_->step();
   for (auto& group : groups_) {
     if (group.sharded_gradient != kNoIndex) builder_->free(group.sharded_gradient);

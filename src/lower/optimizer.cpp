@@ -29,6 +29,15 @@ std::int32_t launches(std::size_t tensors, std::int64_t kernels) {
       ceil_div(static_cast<std::int64_t>(std::max<std::size_t>(tensors, 1)), kTensorsPerLaunch) * kernels);
 }
 
+/// Elements of Adam's temporaries when it walks the parameters one by one: the root of the second moment and
+/// its quotient, beside the quotient of the parameter before (torch/optim/adam.py, _single_tensor_adam).
+std::int64_t for_loop_elements(const std::vector<std::int64_t>& elements) {
+  std::int64_t most = 0;
+  std::int64_t before = 0;
+  for (const auto count : elements) most = std::max(most, std::exchange(before, count) + 2 * count);
+  return most;
+}
+
 }  // namespace
 
 Optimizer::Optimizer(LoweringContext& context, std::vector<std::int64_t> elements, Dtype dtype, Dtype state,
@@ -96,9 +105,8 @@ void Optimizer::launch_update() {
     }
     case OptimizerImplementation::kForLoop: {
       const std::int64_t passes = is_adam(spec.name) ? 8 : 2;
-      const auto largest = elements_.empty() ? 0 : *std::max_element(elements_.begin(), elements_.end());
       const auto temporary =
-          builder.allocate(Bytes(is_adam(spec.name) ? 3 * dtype_bytes(dtype_, largest) : 0),
+          builder.allocate(Bytes(is_adam(spec.name) ? dtype_bytes(dtype_, for_loop_elements(elements_)) : 0),
                            MemoryCategory::kTemporaries, kComputeStream);
       update(passes * 2 * parameter_bytes, passes * parameter_bytes,
              static_cast<std::int32_t>(static_cast<std::int64_t>(elements_.size()) * passes));
@@ -133,7 +141,7 @@ std::vector<GroupIndex> model_parallel_groups(const LoweringContext& context) {
 }
 
 void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype,
-                    const std::vector<GroupIndex>& groups, std::int64_t norms) {
+                    const std::vector<GroupIndex>& groups, std::int64_t norms, Dtype norm_dtype) {
   const auto& run = context.run;
   if (!run.optimizer.clip_grad_norm) return;
   auto& builder = context.builder;
@@ -141,12 +149,11 @@ void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype
   const Bytes size(dtype_bytes(dtype, elements));
   builder.launch(kComputeStream,
                  MemoryShape{MemoryKernel::kReduction, size, Bytes(0), launches(parameters, 1) + 1});
-  const Bytes message(dtype_bytes(Dtype::kFp32, norms));
+  const Bytes message(dtype_bytes(norm_dtype, norms));
   const bool speaks = context.place.chunk + 1 == context.place.chunks;
   for (std::size_t i = 0; speaks && i < groups.size(); ++i) {
-    const auto group = groups[i];
     builder.collective(kComputeStream,
-                       {CollectiveOp::kAllReduce, group, message, message, Dtype::kFp32, true});
+                       {CollectiveOp::kAllReduce, groups[i], message, message, norm_dtype, true});
   }
   builder.launch(kComputeStream,
                  MemoryShape{MemoryKernel::kElementwise, size, size, launches(parameters, 1)});

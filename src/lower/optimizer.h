@@ -43,10 +43,11 @@ class Optimizer {
 /// Groups over which a system other than Megatron sums the norms of ranks that hold other parts of the model.
 [[nodiscard]] std::vector<GroupIndex> model_parallel_groups(const LoweringContext& context);
 
-/// Scales gradients by the norm: per-tensor norms, one all-reduce of `norms` fp32 values in each of `groups`,
-/// scaling in place; of a stage's chunks, the last speaks for all. `elements` are the local gradient elements
-/// of `dtype`. Nothing when the run does not clip.
+/// Scales gradients by the norm: per-tensor norms, one all-reduce of `norms` values of `norm_dtype` in each
+/// of `groups`, scaling in place; of a stage's chunks, the last speaks for all. `elements` are the local
+/// gradient elements of `dtype`. Nothing when the run does not clip.
 void clip_gradients(LoweringContext& context, std::int64_t elements, Dtype dtype,
-                    const std::vector<GroupIndex>& groups, std::int64_t norms);
+                    const std::vector<GroupIndex>& groups, std::int64_t norms,
+                    Dtype norm_dtype = Dtype::kFp32);
 
 }  // namespace shardsim
