@@ -1,0 +1,108 @@
+#include <memory>
+#include <ostream>
+
+#include "cli/command.h"
+#include "cli/run_options.h"
+#include "cost/constants.h"
+#include "io/calibration_reader.h"
+#include "io/json_writer.h"
+#include "io/output_file.h"
+#include "io/profile_writer.h"
+#include "io/run_reader.h"
+#include "report/calibration.h"
+
+namespace shardsim {
+namespace {
+
+struct CalibrateCommand {
+  std::string profile;
+  std::vector<std::string> files;
+  std::string output;
+  std::string json;
+  std::string data;
+  std::string date;
+};
+
+/// Constants that the profile lacks: there is nothing to start from.
+Diagnostics missing_constants(const HardwareProfile& profile, const std::string& file) {
+  Diagnostics errors;
+  for (const auto& name : required_constants()) {
+    if (profile.calibration.constants.contains(name)) continue;
+    errors.push_back(
+        {file, "/calibration/" + name, "missing", "a constant with value, source and kind", "", ""});
+  }
+  return errors;
+}
+
+Result<CalibrationReport> calibrate(const HardwareProfile& profile, const CalibrationData& data,
+                                    const std::string& date) {
+  CalibrationReport report;
+  report.profile = profile.name;
+  CalibrateOptions options;
+  options.date = date;
+  report.samples = fit_samples(profile, data.samples, options);
+  if (data.steps.empty()) return report;
+  auto steps = fit_steps(report.samples.calibration, data.steps, date);
+  if (!steps.ok()) return steps.errors();
+  report.steps = std::move(steps).value();
+  return report;
+}
+
+int calibrate_profile(const CalibrateCommand& command, const Console& console) {
+  const auto data = data_directory(command.data, console);
+  const auto file = find_profile_file(command.profile, data);
+  if (!file.ok()) return report_errors(file.errors(), console);
+  const auto profile = read_named_profile(command.profile, data);
+  if (!profile.ok()) return report_errors(profile.errors(), console);
+  if (const auto errors = missing_constants(profile.value(), file.value().string()); !errors.empty()) {
+    return report_errors(errors, console);
+  }
+  const auto inputs = read_calibration_data(command.files, profile.value(), data);
+  if (!inputs.ok()) return report_errors(inputs.errors(), console);
+  const auto report = calibrate(profile.value(), inputs.value(), command.date);
+  if (!report.ok()) return report_errors(report.errors(), console);
+  const auto& steps = report.value().steps;
+  const auto text =
+      calibrated_profile_text(file.value(), steps ? steps->calibration : report.value().samples.calibration);
+  if (!text.ok()) return report_errors(text.errors(), console);
+  if (const auto errors = write_file(command.output, text.value()); !errors.empty()) {
+    return report_errors(errors, console);
+  }
+  if (!command.json.empty()) {
+    const int code = write_output(command.json, to_json(calibration_document(report.value())), console);
+    if (code != kDone) return code;
+  }
+  if (command.json != "-") console.out << format_calibration(report.value()) << std::flush;
+  return kDone;
+}
+
+}  // namespace
+
+Command add_calibrate(CLI::App& app) {
+  const auto options = std::make_shared<CalibrateCommand>();
+  auto* command = app.add_subcommand(
+      "calibrate", "Fit a hardware profile's constants to measurements and write a new profile.");
+  command->add_option("--profile", options->profile, "profile to start from: a name, or a file")
+      ->required()
+      ->type_name("NAME|FILE");
+  command
+      ->add_option(
+          "FILES", options->files,
+          "nccl-tests logs, files of samples (shardsim.samples/1), measured runs (FILE#3: one of several)")
+      ->required()
+      ->type_name("");
+  command->add_option("-o,--output", options->output, "profile to write")->required()->type_name("FILE");
+  command
+      ->add_option("--date", options->date,
+                   "date of the measurements, for the constants' sources (default none)")
+      ->type_name("TEXT");
+  command->add_option("--json", options->json, "write the report as JSON; - prints only JSON")
+      ->type_name("FILE|-");
+  add_data_option(*command, options->data);
+  command->footer(
+      "Example:\n  shardsim calibrate --profile dgx-h100 examples/samples-h100.json -o my-h100.json --date "
+      "2026-05-04");
+  return {command, [options](const Console& console) { return calibrate_profile(*options, console); }};
+}
+
+}  // namespace shardsim
