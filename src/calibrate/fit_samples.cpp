@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <tbb/parallel_for.h>
 
 #include <algorithm>
 #include <array>
@@ -84,16 +85,20 @@ std::optional<ErrorFigures> left_out_error(const HardwareProfile& profile, const
   constexpr std::size_t kFolds = 5;
   constexpr std::size_t kFewest = 20;
   if (samples.size() < kFewest) return std::nullopt;
+  std::array<std::vector<double>, kFolds> times;
+  std::array<Samples, kFolds> left_out;
+  tbb::parallel_for(std::size_t{0}, kFolds, [&](std::size_t fold) {
+    Samples kept;
+    auto& left = left_out[fold];
+    for (std::size_t i = 0; i < samples.size(); ++i) (i % kFolds == fold ? left : kept).push_back(samples[i]);
+    const auto calibration = with_values(bare, fit(profile, bare, kept, kind, torch));
+    times[fold] = SampleModel(profile, torch, left).predict(calibration);
+  });
   std::vector<double> predicted;
   std::vector<double> measured;
   for (std::size_t fold = 0; fold < kFolds; ++fold) {
-    Samples kept;
-    Samples left;
-    for (std::size_t i = 0; i < samples.size(); ++i) (i % kFolds == fold ? left : kept).push_back(samples[i]);
-    const auto calibration = with_values(bare, fit(profile, bare, kept, kind, torch));
-    for (const double time : SampleModel(profile, torch, left).predict(calibration))
-      predicted.push_back(time);
-    for (const Sample* sample : left) measured.push_back(sample->measured);
+    predicted.insert(predicted.end(), times[fold].begin(), times[fold].end());
+    for (const Sample* sample : left_out[fold]) measured.push_back(sample->measured);
   }
   return error_figures(predicted, measured);
 }

@@ -2,6 +2,7 @@
 
 #include <Eigen/Dense>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -15,8 +16,9 @@ using Eigen::VectorXd;
 using Indices = std::vector<std::size_t>;
 
 constexpr double kDifference = 1e-4;
-/// Residuals below this are rounding, not scatter.
-constexpr double kLeastScale = 1e-6;
+/// Scatter of a careful measurement. Smaller residuals are no reason to take larger ones for outliers, as they would be
+/// where most samples are told exactly by a few of the parameters.
+constexpr double kLeastScale = 0.02;
 constexpr int kScales = 8;
 
 /// The fit with its state: logarithms of all parameters, and which of them may move.
@@ -109,11 +111,38 @@ class Fit {
   void solve() {
     double scale = scale_of(evaluate(x_));
     for (int round = 0; round < kScales; ++round) {
+      // First, so that a parameter without a slope is not made up for by others that have one.
+      const bool jumped = jump(scale);
       descend(scale);
       const double next = scale_of(evaluate(x_));
-      if (std::abs(next - scale) <= 1e-3 * scale) break;
+      if (!jumped && std::abs(next - scale) <= 1e-3 * scale) break;
       scale = next;
     }
+  }
+
+  /// Tries larger changes of each parameter alone. What is the fastest or the slowest of several terms has no slope in
+  /// the others' parameters and valleys with steep sides, which derivatives do not see over. True when one was better.
+  bool jump(double scale) {
+    constexpr std::array kChanges = {0.1, 0.35, 1.0};
+    constexpr double kWorthwhile = 1e-3;
+    bool any = false;
+    double now = cost(x_, evaluate(x_), scale);
+    for (const std::size_t parameter : free_) {
+      const VectorXd from = x_;
+      for (const double change : kChanges) {
+        for (const double way : {change, -change}) {
+          VectorXd trial = from;
+          trial[at(parameter)] += way;
+          trial = bounded(std::move(trial));
+          const double there = cost(trial, evaluate(trial), scale);
+          if (there >= now * (1.0 - kWorthwhile)) continue;
+          x_ = std::move(trial);
+          now = there;
+          any = true;
+        }
+      }
+    }
+    return any;
   }
 
   void descend(double scale) {

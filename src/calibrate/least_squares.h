@@ -52,7 +52,7 @@ struct FitOptions {
 /// Robust nonlinear least squares in the logarithms of the parameters.
 ///
 /// Levenberg-Marquardt steps projected onto the bounds, Huber weights with the scale 1.4826 x median
-/// |residual| (iteratively reweighted). Derivatives are central differences of 1e-4 in the logarithm.
+/// |residual| (iteratively reweighted), of at least 2 %. Derivatives are central differences of 1e-4 in the logarithm.
 /// Parameters that the data cannot tell are put back to their start, one group at a time, and the rest is
 /// fitted again: so whatever comes back as kTold is told by the data given the others. Of collinear
 /// parameters the one with the weakest column is put back.
