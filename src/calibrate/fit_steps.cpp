@@ -374,4 +374,9 @@ Result<StepFit> fit_steps(const Calibration& calibration, const std::vector<Meas
   return fit;
 }
 
+Result<std::vector<double>> step_times(const Calibration& calibration,
+                                       const std::vector<MeasuredStep>& steps) {
+  return Stepper(calibration, steps).ask_all({});
+}
+
 }  // namespace shardsim

@@ -73,4 +73,9 @@ struct StepFit {
 [[nodiscard]] Result<StepFit> fit_steps(const Calibration& calibration,
                                         const std::vector<MeasuredStep>& steps, const std::string& date);
 
+/// What each step takes, in seconds, on its cluster with these constants. Errors: those of predict(), with
+/// the step's file and place.
+[[nodiscard]] Result<std::vector<double>> step_times(const Calibration& calibration,
+                                                     const std::vector<MeasuredStep>& steps);
+
 }  // namespace shardsim

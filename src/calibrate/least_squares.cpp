@@ -16,8 +16,8 @@ using Eigen::VectorXd;
 using Indices = std::vector<std::size_t>;
 
 constexpr double kDifference = 1e-4;
-/// Scatter of a careful measurement. Smaller residuals are no reason to take larger ones for outliers, as they would be
-/// where most samples are told exactly by a few of the parameters.
+/// Scatter of a careful measurement. Smaller residuals are no reason to take larger ones for outliers, as
+/// they would be where most samples are told exactly by a few of the parameters.
 constexpr double kLeastScale = 0.02;
 constexpr int kScales = 8;
 
@@ -120,8 +120,9 @@ class Fit {
     }
   }
 
-  /// Tries larger changes of each parameter alone. What is the fastest or the slowest of several terms has no slope in
-  /// the others' parameters and valleys with steep sides, which derivatives do not see over. True when one was better.
+  /// Tries larger changes of each parameter alone. What is the fastest or the slowest of several terms has no
+  /// slope in the others' parameters and valleys with steep sides, which derivatives do not see over. True
+  /// when one was better.
   bool jump(double scale) {
     constexpr std::array kChanges = {0.1, 0.35, 1.0};
     constexpr double kWorthwhile = 1e-3;

@@ -52,9 +52,9 @@ struct FitOptions {
 /// Robust nonlinear least squares in the logarithms of the parameters.
 ///
 /// Levenberg-Marquardt steps projected onto the bounds, Huber weights with the scale 1.4826 x median
-/// |residual| (iteratively reweighted), of at least 2 %. Derivatives are central differences of 1e-4 in the logarithm.
-/// Parameters that the data cannot tell are put back to their start, one group at a time, and the rest is
-/// fitted again: so whatever comes back as kTold is told by the data given the others. Of collinear
+/// |residual| (iteratively reweighted), of at least 2 %. Derivatives are central differences of 1e-4 in the
+/// logarithm. Parameters that the data cannot tell are put back to their start, one group at a time, and the
+/// rest is fitted again: so whatever comes back as kTold is told by the data given the others. Of collinear
 /// parameters the one with the weakest column is put back.
 ///
 /// The standard error is the square root of the diagonal of s^2 (J^T W J)^-1 with s^2 = sum w r^2 / (n - p).

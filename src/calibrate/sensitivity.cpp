@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/check.h"
-#include "predict.h"
 
 namespace shardsim {
 namespace {
@@ -79,13 +78,14 @@ Calibration slowed(Calibration calibration, ConstantClass constants, double fact
   return calibration;
 }
 
-Result<std::vector<Sensitivity>> sensitivity(const RunSpec& run, Seconds step_time) {
+Result<std::vector<Sensitivity>> sensitivity(const RunSpec& run, Seconds step_time,
+                                             const PredictOptions& options) {
   std::array<std::optional<Result<Seconds>>, kConstantClasses.size()> steps;
   tbb::parallel_for(std::size_t{0}, kConstantClasses.size(), [&](std::size_t i) {
     RunSpec slower = run;
     auto& calibration = slower.cluster.profile.calibration;
     calibration = slowed(std::move(calibration), kConstantClasses[i], kSensitivityFactor);
-    const auto prediction = predict(slower);
+    const auto prediction = predict(slower, options);
     if (prediction.ok()) {
       steps[i].emplace(prediction.value().summary.step_time);
     } else {

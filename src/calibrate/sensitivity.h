@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "layout/run_spec.h"
+#include "predict.h"
 
 namespace shardsim {
 
@@ -49,6 +50,7 @@ inline constexpr double kSensitivityFactor = 1.10;
 /// Predicts `run` again with each class of constants slower by 10 %; `step_time` is what the run takes as it
 /// is. Seven predictions, run side by side. The changes need not sum to 10 %: what is hidden behind something
 /// else carries nothing. Errors: those of predict().
-[[nodiscard]] Result<std::vector<Sensitivity>> sensitivity(const RunSpec& run, Seconds step_time);
+[[nodiscard]] Result<std::vector<Sensitivity>> sensitivity(const RunSpec& run, Seconds step_time,
+                                                           const PredictOptions& options = {});
 
 }  // namespace shardsim

@@ -17,6 +17,7 @@ namespace {
 struct CalibrateCommand {
   std::string profile;
   std::vector<std::string> files;
+  std::vector<std::string> check;
   std::string output;
   std::string json;
   std::string data;
@@ -34,18 +35,42 @@ Diagnostics missing_constants(const HardwareProfile& profile, const std::string&
   return errors;
 }
 
+const Calibration& fitted(const CalibrationReport& report) {
+  return report.steps ? report.steps->calibration : report.samples.calibration;
+}
+
+/// `data`: what is fitted; `kept_out`: what the result is only held against.
 Result<CalibrationReport> calibrate(const HardwareProfile& profile, const CalibrationData& data,
-                                    const std::string& date) {
+                                    const CalibrationData& kept_out, const std::string& date) {
   CalibrationReport report;
   report.profile = profile.name;
   CalibrateOptions options;
   options.date = date;
   report.samples = fit_samples(profile, data.samples, options);
-  if (data.steps.empty()) return report;
-  auto steps = fit_steps(report.samples.calibration, data.steps, date);
-  if (!steps.ok()) return steps.errors();
-  report.steps = std::move(steps).value();
+  if (!data.steps.empty()) {
+    auto steps = fit_steps(report.samples.calibration, data.steps, date);
+    if (!steps.ok()) return steps.errors();
+    report.steps = std::move(steps).value();
+  }
+  auto checks = check_calibration(profile, fitted(report), kept_out.samples, kept_out.steps);
+  if (!checks.ok()) return checks.errors();
+  report.checks = std::move(checks).value();
   return report;
+}
+
+int write_results(const CalibrateCommand& command, const std::string& profile_file,
+                  const CalibrationReport& report, const Console& console) {
+  const auto text = calibrated_profile_text(profile_file, fitted(report));
+  if (!text.ok()) return report_errors(text.errors(), console);
+  if (const auto errors = write_file(command.output, text.value()); !errors.empty()) {
+    return report_errors(errors, console);
+  }
+  if (!command.json.empty()) {
+    const int code = write_output(command.json, to_json(calibration_document(report)), console);
+    if (code != kDone) return code;
+  }
+  if (command.json != "-") console.out << format_calibration(report) << std::flush;
+  return kDone;
 }
 
 int calibrate_profile(const CalibrateCommand& command, const Console& console) {
@@ -54,26 +79,16 @@ int calibrate_profile(const CalibrateCommand& command, const Console& console) {
   if (!file.ok()) return report_errors(file.errors(), console);
   const auto profile = read_named_profile(command.profile, data);
   if (!profile.ok()) return report_errors(profile.errors(), console);
-  if (const auto errors = missing_constants(profile.value(), file.value().string()); !errors.empty()) {
-    return report_errors(errors, console);
-  }
+  auto errors = missing_constants(profile.value(), file.value().string());
   const auto inputs = read_calibration_data(command.files, profile.value(), data);
-  if (!inputs.ok()) return report_errors(inputs.errors(), console);
-  const auto report = calibrate(profile.value(), inputs.value(), command.date);
+  const auto kept_out = read_calibration_data(command.check, profile.value(), data);
+  for (const auto* part : {&inputs, &kept_out}) {
+    if (!part->ok()) errors.insert(errors.end(), part->errors().begin(), part->errors().end());
+  }
+  if (!errors.empty()) return report_errors(errors, console);
+  const auto report = calibrate(profile.value(), inputs.value(), kept_out.value(), command.date);
   if (!report.ok()) return report_errors(report.errors(), console);
-  const auto& steps = report.value().steps;
-  const auto text =
-      calibrated_profile_text(file.value(), steps ? steps->calibration : report.value().samples.calibration);
-  if (!text.ok()) return report_errors(text.errors(), console);
-  if (const auto errors = write_file(command.output, text.value()); !errors.empty()) {
-    return report_errors(errors, console);
-  }
-  if (!command.json.empty()) {
-    const int code = write_output(command.json, to_json(calibration_document(report.value())), console);
-    if (code != kDone) return code;
-  }
-  if (command.json != "-") console.out << format_calibration(report.value()) << std::flush;
-  return kDone;
+  return write_results(command, file.value().string(), report.value(), console);
 }
 
 }  // namespace
@@ -92,6 +107,12 @@ Command add_calibrate(CLI::App& app) {
       ->required()
       ->type_name("");
   command->add_option("-o,--output", options->output, "profile to write")->required()->type_name("FILE");
+  command
+      ->add_option("--check", options->check,
+                   "the same kinds of files, not fitted: how well the new profile predicts them")
+      ->type_name("FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--date", options->date,
                    "date of the measurements, for the constants' sources (default none)")

@@ -133,6 +133,10 @@ std::string errors_text(const CalibrationReport& report) {
   };
   for (const auto& fit : report.samples.kinds) add(std::string(sample_kind_name(fit.kind)), fit);
   if (report.steps) add("measured steps", *report.steps);
+  for (const auto& check : report.checks) {
+    add_figures(table, "kept out: " + check.what, "before", check.before);
+    add_figures(table, "", "after", check.after);
+  }
   return format_table(table);
 }
 
@@ -230,9 +234,16 @@ std::string steps_text(const StepFit& fit) {
 Datum calibration_document(const CalibrationReport& report) {
   List kinds;
   for (const auto& fit : report.samples.kinds) kinds.push_back(kind_document(fit));
+  List checks;
+  for (const auto& check : report.checks) {
+    checks.emplace_back(Record{{"what", check.what},
+                               {"before", figures_document(check.before)},
+                               {"after", figures_document(check.after)}});
+  }
   return Record{{"profile", report.profile},
                 {"kinds", std::move(kinds)},
-                {"steps", report.steps ? steps_document(*report.steps) : Datum()}};
+                {"steps", report.steps ? steps_document(*report.steps) : Datum()},
+                {"checks", std::move(checks)}};
 }
 
 std::string format_calibration(const CalibrationReport& report) {

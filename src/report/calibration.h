@@ -2,7 +2,9 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "calibrate/check.h"
 #include "calibrate/fit_samples.h"
 #include "calibrate/fit_steps.h"
 #include "report/document.h"
@@ -14,6 +16,7 @@ struct CalibrationReport {
   std::string profile;  ///< name of the profile that was calibrated
   SampleFit samples;
   std::optional<StepFit> steps;
+  std::vector<CheckFigures> checks;  ///< on measurements that were kept out
 };
 
 /// `calibrate --json`: {`profile`, `kinds`: [{`kind`, `before`, `after`, `left_out`: figures or null,
