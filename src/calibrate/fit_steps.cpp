@@ -26,6 +26,11 @@ using Chosen = std::vector<std::size_t>;           ///< of StepFactor
 constexpr double kProbe = 0.05;  // of a logarithm: large enough that what is hidden begins to show
 constexpr double kLeastElasticity = 0.02;
 constexpr double kLeastOwnPart = 0.2;
+// Of logarithms of step times: a machine about its profile, and a step about its prediction on that machine.
+constexpr double kMachineScatter = 0.25;
+constexpr double kAssumedScatter = 0.05;
+constexpr double kLeastScatter = 0.01;
+constexpr double kMostScatter = 0.15;
 constexpr double kMostLog = 1.0986122886681098;  // log 3
 
 std::vector<ConstantClass> classes_of(StepFactor factor) {
@@ -138,24 +143,47 @@ MatrixXd columns_of(const MatrixXd& matrix, const Chosen& chosen) {
   return columns;
 }
 
-/// Huber weights at the scale of the median residual.
-VectorXd huber_weights(const VectorXd& residuals) {
+/// 1.4826 x median |residual|: the standard deviation of what is no outlier.
+double scatter_of(const VectorXd& residuals) {
   std::vector<double> sizes;
   for (const double r : residuals) sizes.push_back(std::abs(r));
-  std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2), sizes.end());
-  const double knee = std::max(1e-4, 1.345 * 1.4826 * sizes[sizes.size() / 2]);
+  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+  std::nth_element(sizes.begin(), middle, sizes.end());
+  return 1.4826 * *middle;
+}
+
+VectorXd huber_weights(const VectorXd& residuals) {
+  const double knee = std::max(1e-4, 1.345 * scatter_of(residuals));
   return residuals.unaryExpr([&](double r) { return std::abs(r) <= knee ? 1.0 : knee / std::abs(r); });
 }
 
-/// Shift of the chosen factors that takes `errors` to zero as far as they can, by iteratively reweighted
-/// least squares of the linearised steps.
-VectorXd solve_linear(const MatrixXd& columns, const VectorXd& errors) {
+/// Weight of "the machine is as its profile says" against the steps: the square of their scatter over that of
+/// machines about their profiles. Where there are hardly more steps than factors the scatter is assumed.
+double prior_weight(const VectorXd& residuals, Eigen::Index factors) {
+  const double scatter = residuals.size() > factors + 1 ? scatter_of(residuals) : kAssumedScatter;
+  const double ratio = std::clamp(scatter, kLeastScatter, kMostScatter) / kMachineScatter;
+  return ratio * ratio;
+}
+
+/// Shift of the chosen factors, now at `from`, that takes `errors` to zero as far as they can and as far as
+/// the prior lets them: iteratively reweighted ridge regression of the linearised steps.
+VectorXd solve_linear(const MatrixXd& columns, const VectorXd& errors, const VectorXd& from) {
   VectorXd shift = VectorXd::Zero(columns.cols());
   for (int round = 0; round < 20; ++round) {
-    const VectorXd root = huber_weights(errors + columns * shift).cwiseSqrt();
-    shift = (root.asDiagonal() * columns).colPivHouseholderQr().solve(-root.cwiseProduct(errors));
+    const VectorXd left = errors + columns * shift;
+    const VectorXd weights = huber_weights(left);
+    const double prior = prior_weight(left, columns.cols());
+    MatrixXd normal = columns.transpose() * weights.asDiagonal() * columns;
+    normal.diagonal().array() += prior;
+    shift = normal.ldlt().solve(-(columns.transpose() * weights.cwiseProduct(errors) + prior * from));
   }
   return shift.cwiseMax(-kMostLog).cwiseMin(kMostLog);
+}
+
+VectorXd values_of(const Factors& factors, const Chosen& chosen) {
+  VectorXd values(static_cast<Eigen::Index>(chosen.size()));
+  for (std::size_t i = 0; i < chosen.size(); ++i) values[static_cast<Eigen::Index>(i)] = factors[chosen[i]];
+  return values;
 }
 
 MatrixXd without_row(const MatrixXd& matrix, Eigen::Index row) {
@@ -169,8 +197,9 @@ MatrixXd without_row(const MatrixXd& matrix, Eigen::Index row) {
 double linear_left_out_error(const MatrixXd& columns, const VectorXd& errors) {
   double sum = 0.0;
   for (Eigen::Index i = 0; i < errors.size(); ++i) {
-    const VectorXd shift =
-        columns.cols() == 0 ? VectorXd() : solve_linear(without_row(columns, i), without_row(errors, i));
+    const VectorXd shift = columns.cols() == 0 ? VectorXd()
+                                               : solve_linear(without_row(columns, i), without_row(errors, i),
+                                                              VectorXd::Zero(columns.cols()));
     const double left = errors[i] + (columns.cols() == 0 ? 0.0 : columns.row(i).dot(shift));
     sum += std::abs(std::expm1(left));
   }
@@ -198,7 +227,7 @@ Chosen choose(const MatrixXd& elasticities, const VectorXd& errors, std::vector<
     return factors[a].elasticity > factors[b].elasticity;
   });
   const auto steps = static_cast<std::size_t>(elasticities.rows());
-  const std::size_t most = std::max<std::size_t>(1, steps - 1);
+  const std::size_t most = std::max<std::size_t>(1, steps / 3);
   Chosen chosen;
   for (const std::size_t candidate : order) {
     auto& factor = factors[candidate];
@@ -249,7 +278,8 @@ Result<Factors> refine(const Stepper& stepper, const Chosen& chosen, MatrixXd& e
       if (!there.ok()) return there.errors();
       elasticities = std::move(there).value();
     }
-    const VectorXd by = solve_linear(columns_of(elasticities, chosen), stepper.log_errors(times.value()));
+    const VectorXd by = solve_linear(columns_of(elasticities, chosen), stepper.log_errors(times.value()),
+                                     values_of(factors, chosen));
     shift(factors, chosen, by);
     if (by.cwiseAbs().maxCoeff() < 1e-3) break;
   }
@@ -265,7 +295,8 @@ Result<std::vector<double>> left_out_times(const Stepper& stepper, const Factors
   for (Eigen::Index i = 0; i < errors.size(); ++i) {
     questions.push_back({static_cast<std::size_t>(i), factors});
     if (chosen.empty()) continue;
-    shift(questions.back().factors, chosen, solve_linear(without_row(columns, i), without_row(errors, i)));
+    shift(questions.back().factors, chosen,
+          solve_linear(without_row(columns, i), without_row(errors, i), values_of(factors, chosen)));
   }
   return stepper.ask(questions);
 }

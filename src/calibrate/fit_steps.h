@@ -62,14 +62,15 @@ struct StepFit {
 
 /// Scales classes of constants (see ConstantClass) so that predicted steps agree with measured ones.
 ///
-/// Factors are taken by what the steps feel most; one step allows one factor, n steps at most n - 1. A factor
-/// is taken only when its column of elasticities is not a multiple of those before it (at least 0.2 of it is
-/// its own) and when the mean error of left-out steps falls. Gauss-Newton in log factors on log(predicted /
-/// measured) with Huber weights, factors between 1/3 and 3; left-out steps are predicted anew with the
-/// factors of the others.
+/// Factors are taken by what the steps feel most: one for up to five steps, n / 3 for n. A factor is taken
+/// only when its column of elasticities is not a multiple of those before it (at least 0.2 of it is its own)
+/// and when the mean error of left-out steps falls. Gauss-Newton in log factors on log(predicted / measured)
+/// with Huber weights, factors between 1/3 and 3, drawn to 1 as the steps' scatter (assumed 5 % where they
+/// are too few to tell) stands to machines within 25 % of their profile: a factor that the steps hardly feel
+/// hardly moves. Left-out steps are predicted anew with the factors of the others.
 ///
-/// Constants that move are named with the files as their source and their own as what they started from.
-/// Errors: those of predict() for any step. Requires at least one step, each with a measured step time > 0.
+/// Constants that move name the files as their source, and their former source after it. Errors: those of
+/// predict() for any step. Requires at least one step, each with a measured step time > 0.
 [[nodiscard]] Result<StepFit> fit_steps(const Calibration& calibration,
                                         const std::vector<MeasuredStep>& steps, const std::string& date);
 

@@ -61,10 +61,10 @@ TEST(FitSteps, OneStepTellsOneFactor) {
   const auto fit = fit_steps(run.cluster.profile.calibration, {measure(run, {1.2, 1.0})}, "");
   ASSERT_TRUE(fit.ok());
   EXPECT_EQ(factor(fit.value(), StepFactor::kCompute).evidence, StepEvidence::kTold);
-  EXPECT_NEAR(factor(fit.value(), StepFactor::kCompute).value, 1.2, 0.01);
+  EXPECT_NEAR(factor(fit.value(), StepFactor::kCompute).value, 1.2, 0.02);
   EXPECT_EQ(factor(fit.value(), StepFactor::kCopy).evidence, StepEvidence::kUnfelt);
   EXPECT_FALSE(fit.value().left_out.has_value());
-  EXPECT_LT(fit.value().after.worst, 0.002);
+  EXPECT_LT(fit.value().after.worst, 0.02);
 }
 
 TEST(FitSteps, VariedStepsTellComputationFromCommunication) {
@@ -75,8 +75,8 @@ TEST(FitSteps, VariedStepsTellComputationFromCommunication) {
   EXPECT_NEAR(factor(fit.value(), StepFactor::kCompute).value, 1.15, 0.02);
   EXPECT_NEAR(factor(fit.value(), StepFactor::kCommunication).value, 1.4, 0.05);
   EXPECT_GT(fit.value().before.mean, 0.1);
-  EXPECT_LT(fit.value().after.mean, 0.01);
-  EXPECT_LT(fit.value().left_out.value().mean, 0.02);
+  EXPECT_LT(fit.value().after.mean, 0.02);
+  EXPECT_LT(fit.value().left_out.value().mean, 0.03);
 }
 
 TEST(FitSteps, AlikeStepsCannotTellThemApart) {
@@ -87,7 +87,7 @@ TEST(FitSteps, AlikeStepsCannotTellThemApart) {
   EXPECT_EQ(std::count_if(fit.value().factors.begin(), fit.value().factors.end(),
                           [](const auto& f) { return f.evidence == StepEvidence::kTold; }),
             1);
-  EXPECT_LT(fit.value().after.worst, 0.01);
+  EXPECT_LT(fit.value().after.worst, 0.02);
 }
 
 TEST(FitSteps, AProfileThatIsRightStays) {
