@@ -55,7 +55,10 @@ class Fit {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::exp(x[at(i)]);
     const auto residuals = residuals_(values);
     SHARDSIM_CHECK(!residuals.empty(), "a fit of {} parameters to nothing", parameters_.size());
-    return Eigen::Map<const VectorXd>(residuals.data(), static_cast<Eigen::Index>(residuals.size()));
+    VectorXd vector =
+        Eigen::Map<const VectorXd>(residuals.data(), static_cast<Eigen::Index>(residuals.size()));
+    SHARDSIM_CHECK(vector.allFinite(), "a residual of {} samples is no number", vector.size());
+    return vector;
   }
 
   /// Columns of the free parameters.

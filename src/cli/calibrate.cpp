@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <memory>
 #include <ostream>
 
+#include "calibrate/sample_model.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
 #include "cost/constants.h"
@@ -58,6 +61,14 @@ Result<CalibrationReport> calibrate(const HardwareProfile& profile, const Calibr
   return report;
 }
 
+/// Only a terminal shows it; the line is taken back when the fit is done.
+void show_progress(const CalibrationData& data, const Console& console) {
+  if (!console.err_is_terminal) return;
+  console.err << fmt::format("fitting {} samples and {} measured steps …", data.samples.size(),
+                             data.steps.size())
+              << std::flush;
+}
+
 int write_results(const CalibrateCommand& command, const std::string& profile_file,
                   const CalibrationReport& report, const Console& console) {
   const auto text = calibrated_profile_text(profile_file, fitted(report));
@@ -83,10 +94,13 @@ int calibrate_profile(const CalibrateCommand& command, const Console& console) {
   const auto inputs = read_calibration_data(command.files, profile.value(), data);
   const auto kept_out = read_calibration_data(command.check, profile.value(), data);
   for (const auto* part : {&inputs, &kept_out}) {
-    if (!part->ok()) errors.insert(errors.end(), part->errors().begin(), part->errors().end());
+    const auto found = part->ok() ? check_samples(part->value().samples, profile.value()) : part->errors();
+    errors.insert(errors.end(), found.begin(), found.end());
   }
   if (!errors.empty()) return report_errors(errors, console);
+  show_progress(inputs.value(), console);
   const auto report = calibrate(profile.value(), inputs.value(), kept_out.value(), command.date);
+  if (console.err_is_terminal) console.err << "\r\x1b[K" << std::flush;
   if (!report.ok()) return report_errors(report.errors(), console);
   return write_results(command, file.value().string(), report.value(), console);
 }

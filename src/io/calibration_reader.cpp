@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "calibrate/sample_model.h"
 #include "io/json_file.h"
 #include "io/nccl_log.h"
 #include "io/run_reader.h"
@@ -43,7 +42,6 @@ class Reader {
   }
 
   Result<CalibrationData> done() {
-    append(errors_, check_samples(result_.samples, profile_));
     if (!errors_.empty()) return std::move(errors_);
     return std::move(result_);
   }

@@ -22,7 +22,8 @@ struct CalibrationData {
 /// models and profiles.
 ///
 /// Errors, all files' at once: those of their readers; a run on another profile than `profile`, or without a
-/// measured step time; samples that the profile's machine cannot have measured.
+/// measured step time. Whether the profile's machine can have measured the samples is check_samples()'s to
+/// say.
 [[nodiscard]] Result<CalibrationData> read_calibration_data(const std::vector<std::string>& files,
                                                             const HardwareProfile& profile,
                                                             const std::filesystem::path& data);

@@ -38,7 +38,7 @@ constexpr std::array<std::pair<std::string_view, Dtype>, 18> kTypes{{{"float", D
                                                                      {"fp16", Dtype::kFp16}}};
 
 /// Spellings of the tests' names, in logs and file names.
-constexpr std::array<std::pair<std::string_view, CollectiveOp>, 14> kTests{
+constexpr std::array<std::pair<std::string_view, CollectiveOp>, 15> kTests{
     {{"all_reduce", CollectiveOp::kAllReduce},
      {"allreduce", CollectiveOp::kAllReduce},
      {"all-reduce", CollectiveOp::kAllReduce},
@@ -52,7 +52,8 @@ constexpr std::array<std::pair<std::string_view, CollectiveOp>, 14> kTests{
      {"all_to_all", CollectiveOp::kAllToAll},
      {"sendrecv", CollectiveOp::kSend},
      {"send_recv", CollectiveOp::kSend},
-     {"broadcast", CollectiveOp::kBroadcast}}};
+     {"broadcast", CollectiveOp::kBroadcast},
+     {"reduce_perf", CollectiveOp::kReduce}}};  // last: others end so
 
 Words words_of(std::string_view line) {
   constexpr std::string_view kBlank = " \t\r";

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -72,12 +74,22 @@ void read_dtype(JsonSection& section, std::string_view key, Dtype& out) {
   }
 }
 
+/// Complains about sizes whose products leave the range of exact integers.
+void check_size(JsonSection& section, std::string_view key, std::initializer_list<std::int64_t> sizes) {
+  constexpr double kMost = 1e18;
+  double product = 1.0;
+  for (const auto size : sizes) product *= static_cast<double>(size);
+  if (product < kMost) return;
+  section.complain(key, "bad value", "sizes whose product is below 1e18", fmt::format("{:g}", product), "");
+}
+
 MatmulShape read_matmul(JsonSection& section) {
   MatmulShape shape;
   section.read("m", shape.m, kFromOne);
   section.read("n", shape.n, kFromOne);
   section.read("k", shape.k, kFromOne);
   section.read_optional("batch", shape.batch, kFromOne);
+  check_size(section, "m", {shape.batch, shape.m, shape.n, shape.k});
   section.read_optional("layout", shape.layout, kLayouts);
   section.read_optional("grouped", shape.grouped);
   read_dtype(section, "dtype", shape.dtype);
@@ -99,6 +111,9 @@ AttentionShape read_attention(JsonSection& section) {
   section.read_optional("kv_heads", shape.kv_heads, kFromOne);
   section.read_optional("kv_length", shape.kv_length, kFromOne);
   section.read_optional("v_head_dim", shape.v_head_dim, kFromOne);
+  check_size(section, "length",
+             {shape.batch, std::max(shape.heads, shape.kv_heads), shape.q_length, shape.kv_length,
+              std::max(shape.head_dim, shape.v_head_dim)});
   section.read_optional("window", shape.window, kFromZero);
   section.read_optional("implementation", shape.implementation, kImplementations);
   section.read_optional("causal", shape.causal);
@@ -140,6 +155,11 @@ CollectiveSample read_collective(JsonSection& section) {
   section.read("op", sample.op, kOps);
   section.read("bytes", sample.size, kFromOne);
   section.read("ranks", sample.ranks, AtLeast{2.0, false});
+  constexpr std::int64_t kMostRanks = 1'000'000;
+  if (sample.ranks > kMostRanks) {
+    section.complain("ranks", "bad value", fmt::format("at most {}", kMostRanks),
+                     fmt::format("{}", sample.ranks), "");
+  }
   section.read_optional("nodes", sample.nodes, kFromOne);
   read_dtype(section, "dtype", sample.dtype);
   return sample;
@@ -209,6 +229,12 @@ void read_sample(const Json& node, const std::string& file, const std::string& p
     section.read("slow_down", sample.measured, kFromOne);
   } else {
     section.read("time_s", sample.measured, kAboveZero);
+    constexpr double kLeastTime = 1e-9;
+    constexpr double kMostTime = 86'400.0;
+    if (sample.measured > 0.0 && (sample.measured < kLeastTime || sample.measured > kMostTime)) {
+      section.complain("time_s", "bad value", "seconds, from a nanosecond to a day",
+                       fmt::format("{:g}", sample.measured), "");
+    }
   }
   section.reject_unknown_keys();
   samples.push_back(std::move(sample));

@@ -141,10 +141,10 @@ std::string errors_text(const CalibrationReport& report) {
 }
 
 std::string interval_text(const FittedParameter& constant) {
-  if (!constant.standard_error) return "unknown: as many constants as samples";
+  const char* const bound = constant.at_bound ? " (stopped at its bound)" : "";
+  if (!constant.standard_error) return std::string("unknown: as many constants as samples") + bound;
   const double spread = std::exp(kNormal95 * *constant.standard_error);
-  return fmt::format("{:.4g} to {:.4g}{}", constant.value / spread, constant.value * spread,
-                     constant.at_bound ? " (stopped at its bound)" : "");
+  return fmt::format("{:.4g} to {:.4g}{}", constant.value / spread, constant.value * spread, bound);
 }
 
 std::string constants_text(const SampleFit& samples) {

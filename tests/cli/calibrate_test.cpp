@@ -130,6 +130,15 @@ TEST_F(Calibrate, BadInputsAreAllNamedAndNothingIsWritten) {
   EXPECT_FALSE(fs::exists(path("o.json")));
 }
 
+TEST_F(Calibrate, SamplesThatTheMachineCannotHaveMeasuredAreRefused) {
+  const auto samples = write("s.json", R"({"schema": "shardsim.samples/1", "samples": [
+      {"kind": "collective", "op": "all_reduce", "bytes": 1024, "ranks": 16, "nodes": 1, "time_s": 1e-5}]})");
+  const auto outcome = run({"calibrate", "--profile", "dgx-h100", samples, "-o", path("o.json")});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("/samples/0"));
+  EXPECT_THAT(outcome.err, HasSubstr("16 ranks on a node of 8 GPUs"));
+}
+
 TEST_F(Calibrate, StepsOfAnotherMachineOrWithoutATimeAreRefused) {
   const auto step = write("step.json", R"({"schema": "shardsim.run/1", "model": "gpt2",
       "cluster": {"profile": "dgx-a100-80gb", "gpus": 8}, "data_parallel": {"strategy": "ddp"}})");

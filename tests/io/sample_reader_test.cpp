@@ -98,6 +98,16 @@ TEST(SampleReader, NamesEverythingThatIsWrong) {
   }
 }
 
+TEST(SampleReader, RefusesSizesAndTimesThatNobodyMeasured) {
+  const auto result = read(R"({"kind": "matmul", "m": 1e9, "n": 1e9, "k": 1e9, "time_s": 1e-300},
+                              {"kind": "collective", "op": "all_reduce", "bytes": 1, "ranks": 1e12, "time_s": 1e6},
+                              {"kind": "attention", "batch": 1, "heads": 1e9, "length": 1e9, "head_dim": 1, "time_s": 1})");
+  ASSERT_FALSE(result.ok());
+  std::string pointers;
+  for (const auto& error : result.errors()) pointers += error.pointer + " ";
+  EXPECT_EQ(pointers, "/samples/0/m /samples/0/time_s /samples/1/ranks /samples/1/time_s /samples/2/length ");
+}
+
 TEST(SampleReader, RefusesOtherSchemasAndNoSamples) {
   const auto json = parse_json(R"({"schema": "shardsim.samples/2", "samples": [], "extra": 1})", "s.json");
   const auto result = read_samples(json.value(), "s.json");
