@@ -17,8 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BINARY = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/release/shardsim")
 REPORT = ROOT / "reports/calibration.md"
 MARK = "| source | profile |"
-SOURCES = (("mosaic_llm_foundry", "dgx-h100"), ("torchtitan", "grand-teton-h100-96gb"), ("nvidia_dgxc_recipes", "dgx-h100"),
-           ("nvidia_nemo_perf", "dgx-h100"), ("internevo", "dgx-a100-80gb"), ("megatron_papers", "dgx-a100-80gb"))
+SOURCES = (("mosaic_llm_foundry", "dgx-h100"), ("torchtitan", "grand-teton-h100-96gb"), ("internevo", "dgx-a100-80gb"))
 DRAWS, MOST_CHECKED = 8, 30
 
 
