@@ -152,6 +152,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Console& c
   commands.push_back(add_simulate(app));
   commands.push_back(add_compare(app));
   commands.push_back(add_validate(app));
+  commands.push_back(add_calibrate(app));
   append(commands, add_show(app));
   append(commands, add_list(app));
   return parse_and_run(app, commands, arguments, console);

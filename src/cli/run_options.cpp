@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <system_error>
-
 #include "base/text.h"
 #include "io/run_reader.h"
 
@@ -32,34 +29,14 @@ std::string option_help(const RunKey& key) {
   return text;
 }
 
-/// A file and which of its runs: "FILE" or "FILE#3".
-std::pair<std::string, std::optional<std::size_t>> split_index(const std::string& file) {
-  const auto hash = file.rfind('#');
-  std::error_code error;
-  if (hash == std::string::npos || std::filesystem::exists(file, error)) return {file, std::nullopt};
-  std::size_t index = 0;
-  const char* const end = file.data() + file.size();
-  const auto parsed = std::from_chars(file.data() + hash + 1, end, index);
-  if (parsed.ec != std::errc() || parsed.ptr != end) return {file, std::nullopt};
-  return {file.substr(0, hash), index};
-}
-
 Result<RunDocument> load_one(const std::string& file_and_index) {
-  const auto [file, index] = split_index(file_and_index);
-  auto documents = load_run_documents(file);
+  auto documents = load_chosen_runs(file_and_index);
   if (!documents.ok()) return documents.errors();
   auto& runs = documents.value();
-  if (runs.size() == 1 && !index) return std::move(runs.front());
-  const auto last = runs.size() - 1;
-  if (!index) {
-    return Diagnostic{file, "/runs", fmt::format("{} runs, and one is wanted", runs.size()),
-                      "",   "",      fmt::format("choose with {}#0 to {}#{}", file, file, last)};
-  }
-  if (*index > last) {
-    return Diagnostic{
-        file, "/runs", "no run of this index", fmt::format("0 to {}", last), fmt::format("{}", *index), ""};
-  }
-  return std::move(runs[*index]);
+  if (runs.size() == 1) return std::move(runs.front());
+  const auto& file = file_and_index;
+  return Diagnostic{file, "/runs", fmt::format("{} runs, and one is wanted", runs.size()),
+                    "",   "",      fmt::format("choose with {}#0 to {}#{}", file, file, runs.size() - 1)};
 }
 
 void append(Diagnostics& errors, Diagnostics more) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "calibrate/sensitivity.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
 #include "io/json_writer.h"
@@ -12,6 +13,7 @@
 #include "io/run_reader.h"
 #include "predict.h"
 #include "report/chrome_trace.h"
+#include "report/sensitivity_text.h"
 #include "report/summary_text.h"
 
 namespace shardsim {
@@ -23,6 +25,7 @@ struct SimulateOptions {
   std::string trace;
   std::string granularity = "op";
   std::string ranks = "folded";
+  bool explain = false;
   bool fail_on_oom = false;
   bool timings = false;
 };
@@ -47,9 +50,19 @@ std::string trace_of(const Prediction& prediction) {
   return chrome_trace(input);
 }
 
-int write_results(const SimulateOptions& options, const Prediction& prediction, const Console& console) {
+/// shardsim.prediction/1, with `sensitivity` when it was asked for.
+Datum document_of(const Prediction& prediction, const std::vector<Sensitivity>& changes) {
+  auto document = prediction_document(prediction.summary);
+  if (changes.empty()) return document;
+  Record record = *document.record();
+  record.emplace_back("sensitivity", sensitivity_document(changes));
+  return record;
+}
+
+int write_results(const SimulateOptions& options, const Prediction& prediction,
+                  const std::vector<Sensitivity>& changes, const Console& console) {
   if (!options.json.empty()) {
-    const auto text = to_json(prediction_document(prediction.summary));
+    const auto text = to_json(document_of(prediction, changes));
     if (const int code = write_output(options.json, text, console); code != kDone) return code;
   }
   if (!options.trace.empty()) {
@@ -57,7 +70,9 @@ int write_results(const SimulateOptions& options, const Prediction& prediction, 
       return code;
   }
   if (options.json != "-" && options.trace != "-") {
-    console.out << format_summary(prediction.summary, console.out_style) << std::flush;
+    console.out << format_summary(prediction.summary, console.out_style);
+    if (!changes.empty()) console.out << format_sensitivity(changes, console.out_style);
+    console.out << std::flush;
   }
   return options.fail_on_oom && !prediction.summary.fits ? kCheckFailed : kDone;
 }
@@ -80,8 +95,14 @@ int simulate_run(const SimulateOptions& options, const Console& console) {
       !options.trace.empty()};
   const auto prediction = predict(run.value(), predict_options);
   if (!prediction.ok()) return report_errors(document.value().locate(prediction.errors()), console);
+  std::vector<Sensitivity> changes;
+  if (options.explain) {
+    auto result = sensitivity(run.value(), prediction.value().summary.step_time, predict_options);
+    if (!result.ok()) return report_errors(document.value().locate(result.errors()), console);
+    changes = std::move(result).value();
+  }
   const auto predict_time = watch.lap();
-  const int code = write_results(options, prediction.value(), console);
+  const int code = write_results(options, prediction.value(), changes, console);
   if (options.timings) {
     console.err << fmt::format("read {}, predict {} ({} tasks), write {}\n", format_seconds(read_time),
                                format_seconds(predict_time), prediction.value().summary.tasks,
@@ -107,6 +128,8 @@ Command add_simulate(CLI::App& app) {
       ->add_option("--ranks", options->ranks, "play one rank of each class (folded) or all (default folded)")
       ->type_name("")
       ->check(CLI::IsMember({"folded", "all"}));
+  command->add_flag("--explain", options->explain,
+                    "also print how much longer the step takes when matmuls, collectives, … are 10 % slower");
   command->add_flag("--fail-on-oom", options->fail_on_oom, "exit with 1 when the run does not fit");
   command->add_flag("--timings", options->timings, "print how long the prediction took, on stderr");
   command->footer(

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "base/text.h"
 #include "io/json_file.h"
@@ -175,6 +177,35 @@ std::vector<std::string> split_values(std::string_view text) {
     }
   }
   return parts;
+}
+
+std::pair<std::string, std::optional<std::size_t>> split_run_index(const std::string& file) {
+  const auto hash = file.rfind('#');
+  std::error_code error;
+  if (hash == std::string::npos || std::filesystem::exists(file, error)) return {file, std::nullopt};
+  std::size_t index = 0;
+  const char* const end = file.data() + file.size();
+  const auto parsed = std::from_chars(file.data() + hash + 1, end, index);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return {file, std::nullopt};
+  return {file.substr(0, hash), index};
+}
+
+Result<std::vector<RunDocument>> load_chosen_runs(const std::string& file_and_index) {
+  const auto [file, index] = split_run_index(file_and_index);
+  auto documents = load_run_documents(file);
+  if (!documents.ok() || !index) return documents;
+  auto& runs = documents.value();
+  if (*index >= runs.size()) {
+    return Diagnostic{file,
+                      "/runs",
+                      "no run of this index",
+                      fmt::format("0 to {}", runs.size() - 1),
+                      fmt::format("{}", *index),
+                      ""};
+  }
+  std::vector<RunDocument> one;
+  one.push_back(std::move(runs[*index]));
+  return one;
 }
 
 }  // namespace shardsim

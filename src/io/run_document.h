@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +37,8 @@ class RunDocument {
 
   [[nodiscard]] const nlohmann::json& root() const { return *root_; }
   [[nodiscard]] const std::string& file() const { return file_; }
+  /// Of its pointers: "/runs/3" for a run inside a `shardsim.runs/1` file, else empty.
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
 
  private:
   std::unique_ptr<nlohmann::json> root_;
@@ -47,6 +50,13 @@ class RunDocument {
 /// The runs of a file: one for `shardsim.run/1`, all for `shardsim.runs/1`, in the file's order.
 /// Errors: those of read_json_file; a schema that is neither.
 [[nodiscard]] Result<std::vector<RunDocument>> load_run_documents(const std::filesystem::path& path);
+
+/// The runs of "FILE", or the one of "FILE#3" (the fourth). Errors: those of load_run_documents; no run of
+/// this index.
+[[nodiscard]] Result<std::vector<RunDocument>> load_chosen_runs(const std::string& file_and_index);
+
+/// "FILE#3" as file and index; a file whose own name ends so is taken whole.
+[[nodiscard]] std::pair<std::string, std::optional<std::size_t>> split_run_index(const std::string& file);
 
 /// Splits "a,b,c" at commas outside brackets, braces and quotes. Empty parts are kept.
 [[nodiscard]] std::vector<std::string> split_values(std::string_view text);

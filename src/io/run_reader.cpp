@@ -330,6 +330,10 @@ Result<ModelConfig> read_named_model(const std::string& name_or_path, const fs::
   return model;
 }
 
+Result<fs::path> find_profile_file(const std::string& name_or_path, const fs::path& data) {
+  return find_data(name_or_path, kProfiles, data);
+}
+
 Result<HardwareProfile> read_named_profile(const std::string& name_or_path, const fs::path& data) {
   const auto source = load_data(name_or_path, kProfiles, data);
   if (!source.ok()) return source.errors();

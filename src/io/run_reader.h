@@ -26,6 +26,10 @@ namespace shardsim {
 [[nodiscard]] Result<HardwareProfile> read_named_profile(const std::string& name_or_path,
                                                          const std::filesystem::path& data);
 
+/// The file of the profile that `name_or_path` names. Errors: there is none, with the nearest name.
+[[nodiscard]] Result<std::filesystem::path> find_profile_file(const std::string& name_or_path,
+                                                              const std::filesystem::path& data);
+
 /// Names of the JSON files (or folders with a config.json) in models/ or hardware_profiles/, ascending.
 [[nodiscard]] std::vector<std::string> list_data_names(const std::filesystem::path& folder);
 
