@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import datetime
+import gc
 import json
 import os
 import statistics
@@ -128,6 +129,9 @@ def measure(document: dict[str, Any], device: torch.device, warmup: int, steps: 
         raise RunFileError(f"cluster.gpus: {run.world}, but torchrun started {dist.get_world_size()} ranks (see --fit-world)")
     model, optimizer = build(run, device)
     seconds = slowest_ranks(time_steps(model, optimizer, run, device, warmup, steps), device)
+    del model, optimizer
+    gc.collect()  # before the process group: modules and their states refer to each other
+    dist.barrier()
     result = copy.deepcopy(document)
     software = result.setdefault("software", {})
     software["stack"] = "torch_eager"
