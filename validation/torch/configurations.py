@@ -24,6 +24,8 @@ TINY = {
     "tied_embeddings": False,
 }
 TINY_TIED = {**TINY, "tied_embeddings": True}
+# Few tokens and words: gathered parameters, gradients and communication buffers make the peaks.
+WEIGHTS = {**TINY, "layers": 6, "vocab": 2048}
 # No dimension is a multiple of the world sizes that it runs on.
 UNEVEN = {**TINY, "hidden": 1000, "heads": 10, "kv_heads": 5, "head_dim": 104, "ffn_hidden": 2730, "vocab": 32003}
 ALL_FP32 = {
@@ -119,6 +121,36 @@ def _small() -> list[dict[str, Any]]:
     ]
 
 
+def _weights() -> list[dict[str, Any]]:
+    """Steps whose peaks are units in flight, not activations."""
+    hsdp = {"dp_replicate": 4, "dp_shard": 8}
+    accumulates: dict[str, Any] = {"micro": 1, "micro_batches": 2}
+    make = run_document
+    return [
+        make("weights-block-8", WEIGHTS, 8, 64),
+        make("weights-root-8", WEIGHTS, 8, 64, wrap="root"),
+        make("weights-every2-64", WEIGHTS, 64, 64, wrap={"every": 2}),
+        make("weights-ends-64", WEIGHTS, 64, 64, wrap="block_and_ends"),
+        make("weights-reshard-true-64", WEIGHTS, 64, 64, reshard_after_forward=True),
+        make("weights-reshard-false-64", WEIGHTS, 64, 64, reshard_after_forward=False),
+        make("weights-reshard-8-64", WEIGHTS, 64, 64, reshard_after_forward=8),
+        make("weights-fp32-64", WEIGHTS, 64, 64, precision=ALL_FP32),
+        make("weights-bf16-64", WEIGHTS, 64, 64, precision=ALL_BF16),
+        make("weights-hsdp-4x8", WEIGHTS, 32, 64, layout=hsdp),
+        make("weights-hsdp-bf16-reduce-4x8", WEIGHTS, 32, 64, layout=hsdp, precision={"reduce": "bf16"}),
+        make("weights-hsdp-accumulate-4x8", WEIGHTS, 32, 64, **accumulates, layout=hsdp),
+        make("weights-hsdp-accumulate-sharded-4x8", WEIGHTS, 32, 64, **accumulates, layout=hsdp, accumulate_sharded=True),
+        make("weights-accumulate-64", WEIGHTS, 64, 64, **accumulates),
+        make("weights-nosync-64", WEIGHTS, 64, 64, **accumulates, accumulate_unsharded=True),
+        make("weights-forward-prefetch-64", WEIGHTS, 64, 64, forward_prefetch=2),
+        make("weights-backward-prefetch-64", WEIGHTS, 64, 64, backward_prefetch=2),
+        make("weights-recompute-64", WEIGHTS, 64, 64, recompute={"policy": "full"}),
+        make("weights-fsdp1-64", WEIGHTS, 64, 64, strategy="fsdp1"),
+        make("weights-fsdp1-post-64", WEIGHTS, 64, 64, strategy="fsdp1", backward_prefetch=0),
+        make("weights-fsdp1-nosync-64", WEIGHTS, 64, 64, **accumulates, strategy="fsdp1", accumulate_unsharded=True),
+    ]
+
+
 def _published() -> list[dict[str, Any]]:
     """Shapes that people train."""
     make = run_document
@@ -155,7 +187,7 @@ def _other_systems() -> list[dict[str, Any]]:
 
 def runs() -> list[Run]:
     """Every configuration, ready to be traced."""
-    plain = [read_run(document) for document in (*_small(), *_published(), *_other_systems())]
+    plain = [read_run(document) for document in (*_small(), *_weights(), *_published(), *_other_systems())]
     frozen = [
         read_run(run_document("tiny-frozen-embedding-8", TINY, 8, 2048), ("model.embed_tokens",)),
         read_run(run_document("tiny-frozen-blocks-8", TINY, 8, 2048), ("model.layers.0", "model.layers.1")),
