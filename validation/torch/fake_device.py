@@ -1,7 +1,7 @@
 """An accelerator that holds no data: device "gpu" of fake tensors, in a world of any size, on a machine without a GPU.
 
 PyTorch's autograd engine wants a device guard of the tensors' device and cannot get CUDA's without a driver. A backend written in Python
-(PyTorch 2.9 and later) has one; FSDP, DTensor and the optimizers treat it as they treat CUDA.
+(PyTorch 2.14 can) has one; FSDP, DTensor and the optimizers treat it as they treat CUDA.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def register() -> None:
     try:
         from torch.utils.backend_registration import _setup_privateuseone_for_python_backend as set_up
     except ImportError:
-        raise Unavailable(f"fake accelerators need PyTorch 2.9 or later; this is {torch.__version__}") from None
+        raise Unavailable(f"fake accelerators need a newer PyTorch (2.14 is known to do); this is {torch.__version__}") from None
 
     class Hooks(torch._C._acc.PrivateUse1Hooks):
         def is_available(self) -> bool:

@@ -127,6 +127,8 @@ def measure(document: dict[str, Any], device: torch.device, warmup: int, steps: 
     run = read_run(document)
     if run.world != dist.get_world_size():
         raise RunFileError(f"cluster.gpus: {run.world}, but torchrun started {dist.get_world_size()} ranks (see --fit-world)")
+    if device.type == "cpu" and run.strategy == "fsdp2" and not hasattr(torch.cpu.Stream, "record_event"):
+        raise RunFileError(f"data_parallel.strategy: PyTorch {torch.__version__} runs FSDP2 on GPUs only")
     model, optimizer = build(run, device)
     seconds = slowest_ranks(time_steps(model, optimizer, run, device, warmup, steps), device)
     del model, optimizer

@@ -7,7 +7,6 @@ import re
 from typing import Any, Iterator
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
@@ -44,29 +43,25 @@ def freeze(model: nn.Module, paths: tuple[str, ...]) -> None:
                 parameter.requires_grad_(False)
 
 
-def _every_second_matmul(preserved: list[int]) -> Any:
-    """torchtitan's per-op policy: attention and every second matmul of a block are kept."""
+def _per_op_contexts() -> Any:
+    """Contexts of torchtitan's per-op policy: attention is kept and every second matmul of a block."""
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
     aten = torch.ops.aten
     kept = {aten._scaled_dot_product_flash_attention.default, aten._scaled_dot_product_efficient_attention.default}
     matmuls = {aten.mm.default, aten.linear.default, aten.addmm.default}
 
-    def contexts() -> Any:
-        seen = {"forward": 0, "recompute": 0}
+    seen = {"forward": 0, "recompute": 0}
 
-        def policy(context: Any, op: Any, *_: Any, **__: Any) -> Any:
-            phase = "recompute" if context.is_recompute else "forward"
-            if op in matmuls:
-                seen[phase] += 1
-                second = seen[phase] % 2 == 0
-                return CheckpointPolicy.PREFER_RECOMPUTE if second else CheckpointPolicy.MUST_SAVE
-            return CheckpointPolicy.MUST_SAVE if op in kept else CheckpointPolicy.PREFER_RECOMPUTE
+    def policy(context: Any, op: Any, *_: Any, **__: Any) -> Any:
+        phase = "recompute" if context.is_recompute else "forward"
+        if op in matmuls:
+            seen[phase] += 1
+            second = seen[phase] % 2 == 0
+            return CheckpointPolicy.PREFER_RECOMPUTE if second else CheckpointPolicy.MUST_SAVE
+        return CheckpointPolicy.MUST_SAVE if op in kept else CheckpointPolicy.PREFER_RECOMPUTE
 
-        return create_selective_checkpoint_contexts(policy)
-
-    preserved.append(1)
-    return contexts
+    return create_selective_checkpoint_contexts(policy)
 
 
 def add_checkpoints(model: CausalLM, run: Run) -> None:
@@ -81,7 +76,7 @@ def add_checkpoints(model: CausalLM, run: Run) -> None:
             continue
         options: dict[str, Any] = {"preserve_rng_state": run.model.dropout > 0.0}
         if run.recompute == "selective":
-            options["context_fn"] = _every_second_matmul([])
+            options["context_fn"] = _per_op_contexts
         blocks[index] = checkpoint_wrapper(block, **options)
 
 
@@ -267,8 +262,3 @@ def shard(model: CausalLM, run: Run, mesh: DeviceMesh, device: torch.device) -> 
     if run.strategy in ("ddp", "zero1"):
         return apply_ddp(model, run)
     raise RunFileError(f"data_parallel.strategy: {run.strategy!r} is not one of fsdp2, fsdp1, ddp, zero1")
-
-
-def world_size() -> int:
-    """Ranks of the default process group."""
-    return dist.get_world_size()

@@ -23,6 +23,11 @@ try:
 except ImportError:
     sys.exit("trace_fake.py: PyTorch is not installed (pip install torch)")
 
+try:
+    import torch.distributed._tools.fake_collectives  # noqa: F401 - what every module below stands on
+except ImportError:
+    sys.exit(f"trace_fake.py: fake collectives need a newer PyTorch (2.14 is known to do); this is {torch.__version__}")
+
 from torch import nn
 
 import fake_device

@@ -16,6 +16,13 @@ sys.path.insert(0, str(FOLDER))
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (pip install torch)")
 
+
+def _has_fake_world() -> bool:
+    return HAS_TORCH and importlib.util.find_spec("torch.distributed._tools.fake_collectives") is not None
+
+
+needs_fake_world = unittest.skipUnless(_has_fake_world(), "fake collectives need a newer PyTorch (2.14 is known to do)")
+
 TINY_MODEL = {
     "model_type": "transformer",
     "layers": 2,

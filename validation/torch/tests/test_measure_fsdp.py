@@ -26,6 +26,8 @@ class MeasureFsdp(unittest.TestCase):
                        "-o", str(Path(folder) / "out")]
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
+            if "on GPUs only" in done.stderr:
+                self.skipTest("this PyTorch runs FSDP2 on GPUs only")
             self.assertEqual(done.returncode, 0, done.stderr)
             return json.loads((Path(folder) / "out" / "tiny.json").read_text(encoding="utf-8"))
 
