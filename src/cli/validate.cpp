@@ -13,6 +13,8 @@
 #include "io/json_writer.h"
 #include "io/ratchet_file.h"
 #include "report/accuracy.h"
+#include "report/accuracy_html.h"
+#include "report/html.h"
 #include "report/junit.h"
 #include "report/ratchet.h"
 
@@ -24,6 +26,7 @@ struct ValidateOptions {
   std::string data;
   std::string json;
   std::string junit;
+  std::string html;
   std::string ratchet;
   bool update_ratchet = false;
   std::size_t worst = 10;
@@ -88,6 +91,16 @@ std::vector<AccuracyGroup> source_groups(const Rows& rows) {
   return groups;
 }
 
+std::string page_of(const Rows& rows, const Console& console) {
+  const auto page = accuracy_page(rows);
+  return html_text(page, to_compact_json(page.charts), chart_library(console));
+}
+
+/// How many documents go to the output stream.
+int documents_on_output(const ValidateOptions& options) {
+  return (options.json == "-") + (options.junit == "-") + (options.html == "-");
+}
+
 /// Writes the files that were asked for. Returns kDone or kBadInput.
 int write_files(const ValidateOptions& options, const Rows& rows, const Console& console) {
   const auto write = [&](const std::string& target, const std::function<std::string()>& content) {
@@ -95,6 +108,7 @@ int write_files(const ValidateOptions& options, const Rows& rows, const Console&
   };
   int code = write(options.json, [&] { return to_json(accuracy_document(rows)); });
   if (code == kDone) code = write(options.junit, [&] { return junit_xml(rows); });
+  if (code == kDone) code = write(options.html, [&] { return page_of(rows, console); });
   return code;
 }
 
@@ -107,7 +121,7 @@ int check_rows(const ValidateOptions& options, const MeasuredRows& measured,
                const std::vector<RatchetEntry>& best, const Console& console) {
   const auto& rows = measured.rows;
   if (const int code = write_files(options, rows, console); code != kDone) return code;
-  if (options.json != "-" && options.junit != "-") {
+  if (documents_on_output(options) == 0) {
     console.out << format_accuracy(rows, options.worst) << std::flush;
   }
   auto failures = failed_gates(options, rows);
@@ -124,9 +138,9 @@ int validate_paths(const ValidateOptions& options, const Console& console) {
   if (options.update_ratchet && options.ratchet.empty()) {
     return report_errors({{"command line", "--update-ratchet", "needs --ratchet FILE", "", "", ""}}, console);
   }
-  if (options.json == "-" && options.junit == "-") {
-    return report_errors({{"command line", "--junit", "two documents on one output", "a file for one of them",
-                           "--json - --junit -", ""}},
+  if (documents_on_output(options) > 1) {
+    return report_errors({{"command line", "--json, --junit, --html", "two documents on one output",
+                           "a file for one of them", "more than one -", ""}},
                          console);
   }
   const auto best = best_so_far(options);
@@ -174,6 +188,7 @@ Command add_validate(CLI::App& app) {
   add_json_option(*command, options->json, "write all rows as JSON");
   command->add_option("--junit", options->junit, "write JUnit XML, a test case for each run")
       ->type_name("FILE|-");
+  command->add_option("--html", options->html, "write a page with charts")->type_name("FILE|-");
   command->add_option("--worst", options->worst, "rows with the largest errors to show (default 10)")
       ->type_name("N");
   add_gates(*command, *options);

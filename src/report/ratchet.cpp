@@ -36,7 +36,9 @@ void tighten(RatchetFigure& best, const ErrorStatistics& now) {
 
 Datum figure_document(const RatchetFigure& figure) {
   constexpr double kNoise = 1e-6;  // what was read from a file must not grow when written again
-  const auto rounded_up = [](double error) { return std::ceil(error * kFileSteps - kNoise) / kFileSteps; };
+  const auto rounded_up = [](double error) {
+    return std::max(0.0, std::ceil(error * kFileSteps - kNoise) / kFileSteps);
+  };
   return Record{
       {"count", figure.count}, {"median", rounded_up(figure.median)}, {"mean", rounded_up(figure.mean)}};
 }

@@ -77,6 +77,32 @@ TEST(Simulate, TraceIsJsonWithEventsInOrder) {
   std::filesystem::remove(path);
 }
 
+TEST(Simulate, HtmlIsAPageWithVerdictAndTablesAndNoRequests) {
+  const auto outcome = run({"simulate", kExample, "--html", "-"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with("<!DOCTYPE html>"));
+  for (const char* part : {"FITS", "exposed", "all_gather", "parameters"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  }
+  for (const char* request : {"src=", "href=", "@import", "url("}) {
+    EXPECT_EQ(outcome.out.find(request), std::string::npos) << request;
+  }
+  EXPECT_EQ(run({"simulate", kExample, "--html", "-", "--json", "-"}).code, 2);
+}
+
+TEST(Simulate, TheBuildsChartLibraryIsPutIntoThePage) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "with_charts";
+  std::filesystem::create_directories(folder / "share" / "shardsim");
+  std::ofstream(folder / "share" / "shardsim" / "vega.js") << "const vega = 'the library';";
+  std::ostringstream out;
+  std::ostringstream err;
+  const Console console{out, err, {false}, {false}, false, folder / "shardsim"};
+  EXPECT_EQ(run_command_line({"simulate", kExample, "--html", "-", "--data", kRoot.string()}, console), 0);
+  EXPECT_THAT(out.str(), HasSubstr("const vega = 'the library';"));
+  EXPECT_THAT(out.str(), HasSubstr("memory_over_step"));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Compare, PlaysAllCombinations) {
   const auto outcome = run({"compare", kExample, "--vary", "data_parallel.wrap=block,root", "--vary",
                             "data_parallel.reshard_after_forward=true,false"});
@@ -177,6 +203,16 @@ TEST(Validate, TheRatchetIsMadeOnceAndHoldsFromThen) {
   EXPECT_EQ(worse.code, 1);
   EXPECT_THAT(worse.err, HasSubstr("was 0.00 %"));
   EXPECT_EQ(json::parse(ratchet.content()).at("sources").at("ratcheted").at("step_time").at("mean"), 0.0);
+}
+
+TEST(Validate, HtmlShowsEveryRun) {
+  const ScratchFile file("page.json");
+  file.write(measured_run({{"step_time_s", 1.0}, {"peak_reserved_bytes", 5e10}}).dump());
+  const auto outcome = run({"validate", file.name(), "--html", "-"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with("<!DOCTYPE html>"));
+  EXPECT_THAT(outcome.out, HasSubstr("llama3-8b-fsdp2-64"));
+  EXPECT_THAT(outcome.out, HasSubstr("All 1 compared runs"));
 }
 
 TEST(Validate, AMalformedRatchetIsRefusedWithThePlace) {
