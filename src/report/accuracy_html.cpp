@@ -100,7 +100,7 @@ void add_errors(HtmlPage& page, const std::vector<AccuracyRow>& rows, const Figu
     auto& [size, errors] = groups[name];
     size = row.traits.gpus;
     errors.push_back(pair->error());
-    points.push_back({name, pair->error(), row.id});
+    points.push_back({name, pair->error(), std::abs(pair->error()) > kBand ? row.id : ""});
   }
   if (points.empty()) return;
   std::vector<std::string> names;
@@ -115,9 +115,12 @@ void add_errors(HtmlPage& page, const std::vector<AccuracyRow>& rows, const Figu
   }
   auto word = by;
   std::replace(word.begin(), word.end(), ' ', '_');
-  add_chart(page, fmt::format("{}_by_{}", figure.word, word),
-            fmt::format("Errors of {} by {}: runs, quartiles and median", figure.name, by),
-            error_chart(names, points));
+  add_chart(
+      page, fmt::format("{}_by_{}", figure.word, word),
+      fmt::format(
+          "Errors of {} by {}: runs, quartiles and median; the pointer names runs more than {:.0f} % off",
+          figure.name, by, kBand * 100.0),
+      error_chart(names, points));
   add_table(page, table);
 }
 

@@ -156,7 +156,9 @@ Datum error_chart(const std::vector<std::string>& categories, const std::vector<
   List values;
   for (const auto& point : points) {
     const double percent = std::clamp(point.error * 100.0, -kShownError, kShownError);
-    values.emplace_back(Record{{"c", point.category}, {"e", shown(percent)}, {"l", point.label}});
+    Record entry{{"c", point.category}, {"e", shown(percent)}};
+    if (!point.label.empty()) entry.emplace_back("l", point.label);
+    values.emplace_back(std::move(entry));
   }
   const Datum quartiles = Record{{"name", "quartiles"},
                                  {"source", "points"},

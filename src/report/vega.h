@@ -27,7 +27,7 @@ struct ScatterPoint {
 struct ErrorPoint {
   std::string category;
   double error = 0.0;  ///< relative
-  std::string label;
+  std::string label;   ///< shown under the pointer; may be empty
 };
 
 /// Errors in per cent, one row for each category in the order given, each with its quartiles and median;
