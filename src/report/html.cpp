@@ -18,7 +18,7 @@ body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 62rem; background:
 h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .75rem; }
 h2 { font-size: 1.1rem; margin: 2.25rem 0 .5rem; }
 p { margin: .4rem 0; max-width: 48rem; }
-.verdict { font-size: 1.1rem; font-weight: 600; }
+.verdict { font-size: 1.1rem; font-weight: 600; white-space: pre-line; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 .scroll { overflow-x: auto; margin: .5rem 0; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
