@@ -16,6 +16,9 @@ install(TARGETS ${targets} shardsim_all EXPORT shardsimTargets
 install(EXPORT shardsimTargets NAMESPACE shardsim:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardsim)
 install(DIRECTORY src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardsim FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE)
 install(DIRECTORY models hardware_profiles examples DESTINATION ${CMAKE_INSTALL_DATADIR}/shardsim)
+if(SHARDSIM_VEGA_DIR)
+  install(FILES ${SHARDSIM_SHARE_DIR}/vega.js DESTINATION ${CMAKE_INSTALL_DATADIR}/shardsim)
+endif()
 install(TARGETS shardsim RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 configure_package_config_file(cmake/shardsimConfig.cmake.in ${PROJECT_BINARY_DIR}/shardsimConfig.cmake

@@ -3,7 +3,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build ccache libboost-graph-dev libeigen3-dev nlohmann-json3-dev libcli11-dev libfmt-dev libtbb-dev
-          libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy)
+          libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy libjs-vega)
 
 missing=()
 for package in "${packages[@]}"; do

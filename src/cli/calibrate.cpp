@@ -131,8 +131,7 @@ Command add_calibrate(CLI::App& app) {
       ->add_option("--date", options->date,
                    "date of the measurements, for the constants' sources (default none)")
       ->type_name("TEXT");
-  command->add_option("--json", options->json, "write the report as JSON; - prints only JSON")
-      ->type_name("FILE|-");
+  add_json_option(*command, options->json, "write the report as JSON");
   add_data_option(*command, options->data);
   command->footer(
       "Example:\n  shardsim calibrate --profile dgx-h100 examples/samples-h100.json -o my-h100.json --date "

@@ -4,7 +4,9 @@
 #include <ostream>
 #include <string>
 #include <system_error>
+#include <utility>
 
+#include "io/json_file.h"
 #include "io/output_file.h"
 #include "report/summary_text.h"
 
@@ -33,6 +35,18 @@ std::filesystem::path data_directory(const std::string& option, const Console& c
     if (std::filesystem::is_directory(candidate / "hardware_profiles", error)) return candidate;
   }
   return installed;
+}
+
+std::string chart_library(const Console& console) {
+  const auto folder = console.executable.parent_path();
+  std::error_code error;
+  for (const auto& base : {folder, folder.parent_path()}) {
+    const auto path = base / "share" / "shardsim" / "vega.js";
+    if (!std::filesystem::is_regular_file(path, error)) continue;
+    auto script = read_text_file(path);
+    if (script.ok()) return std::move(script).value();
+  }
+  return "";
 }
 
 }  // namespace shardsim

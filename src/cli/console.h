@@ -31,4 +31,8 @@ int write_output(const std::string& target, const std::string& content, const Co
 /// exists of the source tree around a build folder and share/shardsim beside the binary's folder.
 [[nodiscard]] std::filesystem::path data_directory(const std::string& option, const Console& console);
 
+/// The script of the chart library for HTML reports: share/shardsim/vega.js beside the binary (a build) or
+/// beside its folder (an installation). Empty when the build found none.
+[[nodiscard]] std::string chart_library(const Console& console);
+
 }  // namespace shardsim

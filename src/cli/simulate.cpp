@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <ostream>
@@ -13,7 +14,10 @@
 #include "io/run_reader.h"
 #include "predict.h"
 #include "report/chrome_trace.h"
+#include "report/html.h"
+#include "report/memory_series.h"
 #include "report/sensitivity_text.h"
+#include "report/summary_html.h"
 #include "report/summary_text.h"
 
 namespace shardsim {
@@ -23,6 +27,7 @@ struct SimulateOptions {
   RunOptions run;
   std::string json;
   std::string trace;
+  std::string html;
   std::string granularity = "op";
   std::string ranks = "folded";
   bool explain = false;
@@ -59,6 +64,24 @@ Datum document_of(const Prediction& prediction, const std::vector<Sensitivity>& 
   return record;
 }
 
+std::string page_of(const Prediction& prediction, const Console& console) {
+  const auto& summary = prediction.summary;
+  const auto& ranks = prediction.tasks.ranks;
+  const auto played = std::find_if(ranks.begin(), ranks.end(), [&](const PlayedRank& rank) {
+    return rank.rank_class == summary.worst_class;
+  });
+  const auto index = static_cast<std::uint32_t>(played - ranks.begin());
+  const auto& samples = summary.classes[summary.worst_class].memory.samples;
+  const auto page =
+      summary_page(summary, sample_times_ps(prediction.tasks, prediction.timeline, index, samples));
+  return html_text(page, to_compact_json(page.charts), chart_library(console));
+}
+
+/// Whether at most one document goes to the output stream.
+bool one_output(const SimulateOptions& options) {
+  return (options.json == "-") + (options.trace == "-") + (options.html == "-") <= 1;
+}
+
 int write_results(const SimulateOptions& options, const Prediction& prediction,
                   const std::vector<Sensitivity>& changes, const Console& console) {
   if (!options.json.empty()) {
@@ -69,7 +92,11 @@ int write_results(const SimulateOptions& options, const Prediction& prediction,
     if (const int code = write_output(options.trace, trace_of(prediction), console); code != kDone)
       return code;
   }
-  if (options.json != "-" && options.trace != "-") {
+  if (!options.html.empty()) {
+    if (const int code = write_output(options.html, page_of(prediction, console), console); code != kDone)
+      return code;
+  }
+  if (options.json != "-" && options.trace != "-" && options.html != "-") {
     console.out << format_summary(prediction.summary, console.out_style);
     if (!changes.empty()) console.out << format_sensitivity(changes, console.out_style);
     console.out << std::flush;
@@ -78,9 +105,9 @@ int write_results(const SimulateOptions& options, const Prediction& prediction,
 }
 
 int simulate_run(const SimulateOptions& options, const Console& console) {
-  if (options.json == "-" && options.trace == "-") {
-    return report_errors({{"command line", "--trace", "two documents on one output", "a file for one of them",
-                           "--json - --trace -", ""}},
+  if (!one_output(options)) {
+    return report_errors({{"command line", "--json, --trace, --html", "two documents on one output",
+                           "a file for one of them", "more than one -", ""}},
                          console);
   }
   Stopwatch watch;
@@ -89,10 +116,10 @@ int simulate_run(const SimulateOptions& options, const Console& console) {
   const auto run = read_run(document.value(), data_directory(options.run.data, console));
   if (!run.ok()) return report_errors(run.errors(), console);
   const auto read_time = watch.lap();
+  const bool keeps_samples = !options.trace.empty() || !options.html.empty();
   const PredictOptions predict_options{
       options.granularity == "segment" ? Granularity::kSegment : Granularity::kOp,
-      options.ranks == "all" ? RankMode::kAll : RankMode::kFolded, !options.trace.empty(),
-      !options.trace.empty()};
+      options.ranks == "all" ? RankMode::kAll : RankMode::kFolded, keeps_samples, keeps_samples};
   const auto prediction = predict(run.value(), predict_options);
   if (!prediction.ok()) return report_errors(document.value().locate(prediction.errors()), console);
   std::vector<Sensitivity> changes;
@@ -118,6 +145,7 @@ Command add_simulate(CLI::App& app) {
   auto* command = app.add_subcommand("simulate", "Predict peak memory and step time of one run.");
   add_run_options(*command, options->run);
   add_json_option(*command, options->json, "write the prediction as JSON");
+  command->add_option("--html", options->html, "write a page with charts")->type_name("FILE|-");
   command->add_option("--trace", options->trace, "write a Chrome trace for Perfetto")->type_name("FILE|-");
   command
       ->add_option("--granularity", options->granularity,

@@ -68,6 +68,8 @@ constexpr std::array<Spelling<AttentionImplementation>, 7> kAttentions{
      {AttentionImplementation::kFlex, "flex"}}};
 constexpr std::array<Spelling<MemoryOf>, 3> kMemoryOf{
     {{MemoryOf::kMax, "max"}, {MemoryOf::kLastRank, "last_rank"}, {MemoryOf::kRank0, "rank0"}}};
+constexpr std::array<Spelling<MeasuredOutcome>, 2> kOutcomes{
+    {{MeasuredOutcome::kFits, "fits"}, {MeasuredOutcome::kOom, "oom"}}};
 constexpr std::array<Dtype, 6> kFloatTypes{Dtype::kFp32, Dtype::kTf32, Dtype::kBf16,
                                            Dtype::kFp16, Dtype::kFp8,  Dtype::kFp4};
 
@@ -296,6 +298,9 @@ bool decode(const nlohmann::json& node, const Limits& /*limits*/, AttentionImple
 bool decode(const nlohmann::json& node, const Limits& /*limits*/, MemoryOf& out) {
   return decode_word(node, kMemoryOf, out);
 }
+bool decode(const nlohmann::json& node, const Limits& /*limits*/, MeasuredOutcome& out) {
+  return decode_word(node, kOutcomes, out);
+}
 bool decode(const nlohmann::json& /*node*/, const Limits& /*limits*/, InformativeField& /*out*/) {
   return true;
 }
@@ -380,6 +385,9 @@ FieldDescription describe(AttentionImplementation value, const Limits& /*limits*
 }
 FieldDescription describe(MemoryOf value, const Limits& /*limits*/) {
   return describe_word(value, kMemoryOf);
+}
+FieldDescription describe(MeasuredOutcome value, const Limits& /*limits*/) {
+  return describe_word(value, kOutcomes);
 }
 FieldDescription describe(const InformativeField& /*value*/, const Limits& /*limits*/) {
   return {"any value", "", {}, ValueKind::kOther};

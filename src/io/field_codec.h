@@ -53,6 +53,7 @@ struct InformativeField {};
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, AttentionImplementation& out);
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, TorchVersion& out);
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, MemoryOf& out);
+[[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, MeasuredOutcome& out);
 [[nodiscard]] bool decode(const nlohmann::json& node, const Limits& limits, InformativeField& out);
 
 /// What decode() accepts, as the user reads it, what the value is now (the default, in a fresh RunSpec), and
@@ -85,6 +86,7 @@ struct FieldDescription {
 [[nodiscard]] FieldDescription describe(AttentionImplementation value, const Limits& limits);
 [[nodiscard]] FieldDescription describe(TorchVersion value, const Limits& limits);
 [[nodiscard]] FieldDescription describe(MemoryOf value, const Limits& limits);
+[[nodiscard]] FieldDescription describe(MeasuredOutcome value, const Limits& limits);
 [[nodiscard]] FieldDescription describe(const InformativeField& value, const Limits& limits);
 
 /// Whether the JSON value is null, for fields that may be absent.

@@ -39,4 +39,8 @@ std::string to_json(const Datum& document) {
   return convert(document).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string to_compact_json(const Datum& document) {
+  return convert(document).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace shardsim

@@ -11,4 +11,7 @@ namespace shardsim {
 /// same document gives the same bytes.
 [[nodiscard]] std::string to_json(const Datum& document);
 
+/// to_json without blanks and newlines: for programs.
+[[nodiscard]] std::string to_compact_json(const Datum& document);
+
 }  // namespace shardsim

@@ -139,6 +139,7 @@ void visit_measured(Fields& fields, MeasuredSpec& measured) {
   fields("peak_allocated_bytes", measured.peak_allocated_bytes, "max_memory_allocated, in bytes",
          kNotNegative);
   fields("peak_reserved_bytes", measured.peak_reserved_bytes, "max_memory_reserved, in bytes", kNotNegative);
+  fields("outcome", measured.outcome, "whether the run fitted into GPU memory");
   fields("memory_of", measured.memory_of, "rank whose memory was read");
   fields("source", measured.source, "where the figures were published");
   fields("confidence", measured.confidence, "table, text, plot-read, ...");

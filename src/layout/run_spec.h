@@ -177,11 +177,15 @@ struct SoftwareSpec {
 
 enum class MemoryOf : std::uint8_t { kMax, kLastRank, kRank0 };
 
+/// What became of a run: it trained, or ran out of GPU memory.
+enum class MeasuredOutcome : std::uint8_t { kFits, kOom };
+
 /// What was measured, in measured runs.
 struct MeasuredSpec {
   std::optional<double> step_time_s;
   std::optional<double> peak_allocated_bytes;
   std::optional<double> peak_reserved_bytes;
+  std::optional<MeasuredOutcome> outcome;
   MemoryOf memory_of = MemoryOf::kMax;
   std::optional<double> step_time_tolerance;
   std::optional<double> memory_tolerance;

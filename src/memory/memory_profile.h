@@ -21,6 +21,7 @@ struct MemorySample {
   std::uint32_t instruction = 0;
   std::int64_t allocated = 0;
   std::int64_t reserved = 0;
+  CategoryBytes by_category{};
 };
 
 /// The high-water mark of one stretch of instructions.

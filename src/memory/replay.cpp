@@ -165,7 +165,7 @@ void Replay::free(std::uint32_t index) {
     allocator_.free(block);
   }
   if (options_.keep_samples && index >= class_.steady_step) {
-    profile_.samples.push_back({index, allocated_, allocator_.reserved().count()});
+    profile_.samples.push_back({index, allocated_, allocator_.reserved().count(), by_category_});
   }
 }
 
@@ -194,7 +194,7 @@ void Replay::advance_clock(std::uint32_t index) {
 
 void Replay::note_peak(std::uint32_t index) {
   if (options_.keep_samples && index >= class_.steady_step) {
-    profile_.samples.push_back({index, allocated_, allocator_.reserved().count()});
+    profile_.samples.push_back({index, allocated_, allocator_.reserved().count(), by_category_});
   }
   if (peak_ == nullptr) return;
   peak_->reserved = std::max(peak_->reserved, allocator_.reserved());

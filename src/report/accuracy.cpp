@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "report/ordering.h"
 #include "report/table.h"
 
 namespace shardsim {
@@ -55,8 +56,28 @@ Datum row_document(const AccuracyRow& row) {
                                          {"measured_bytes", row.memory->measured},
                                          {"error", row.memory->error()}});
   }
+  if (row.fit) {
+    record.emplace_back("fits", Record{{"predicted", row.fit->predicted_fits},
+                                       {"measured", row.fit->measured_fits},
+                                       {"stated", row.fit->stated},
+                                       {"needed_bytes", row.fit->needed_bytes},
+                                       {"capacity_bytes", row.fit->capacity_bytes}});
+  }
+  const auto exceeded = exceeded_tolerances(row);
+  if (!exceeded.empty()) record.emplace_back("exceeds", List(exceeded.begin(), exceeded.end()));
   if (!row.skipped.empty()) record.emplace_back("skipped", row.skipped);
   return record;
+}
+
+Datum outcome_document(const OutcomeMatrix& matrix) {
+  return Record{{"stated", matrix.stated()},
+                {"right", matrix.right()},
+                {"fits_predicted_fits", matrix.fits_as_fits},
+                {"fits_predicted_oom", matrix.fits_as_oom},
+                {"oom_predicted_fits", matrix.oom_as_fits},
+                {"oom_predicted_oom", matrix.oom_as_oom},
+                {"measured", matrix.measured},
+                {"measured_predicted_oom", matrix.measured_as_oom}};
 }
 
 double largest_error(const AccuracyRow& row) {
@@ -106,6 +127,55 @@ std::string format_worst(std::vector<AccuracyRow> rows, std::size_t worst) {
   return table.rows.empty() ? "" : "\nworst runs\n" + format_table(table);
 }
 
+std::string wrong_verdict(const AccuracyRow& row) {
+  return fmt::format(
+      "  {}: {}, predicted {}: {} of {}\n", row.id, row.fit->measured_fits ? "fits" : "out of memory",
+      row.fit->predicted_fits ? "to fit" : "out of memory", format_bytes(Bytes(row.fit->needed_bytes)),
+      format_bytes(Bytes(row.fit->capacity_bytes)));
+}
+
+/// Runs that were measured, so that they fitted, and were predicted to run out of memory, by source.
+std::string format_false_alarms(const std::vector<AccuracyRow>& rows) {
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> sources;  // measured, predicted out of memory
+  for (const auto& row : rows) {
+    if (!row.fit || row.fit->stated) continue;
+    auto& [measured, alarms] = sources[row.source];
+    ++measured;
+    if (!row.fit->predicted_fits) ++alarms;
+  }
+  Table table{
+      {"measured, predicted out of memory", "runs", "of"}, {Align::kLeft, Align::kRight, Align::kRight}, {}};
+  for (const auto& [source, counts] : sources) {
+    if (counts.second == 0) continue;
+    table.rows.push_back({source, fmt::format("{}", counts.second), fmt::format("{}", counts.first)});
+  }
+  return table.rows.empty() ? "" : "\n" + format_table(table);
+}
+
+std::string format_outcomes(const std::vector<AccuracyRow>& rows) {
+  const auto matrix = outcome_matrix(rows);
+  std::string text;
+  if (matrix.stated() > 0) {
+    const auto cell = [](std::int64_t count) { return fmt::format("{}", count); };
+    text += fmt::format("\noutcomes stated: {} of {} right\n", matrix.right(), matrix.stated());
+    text += format_table({{"", "predicted fits", "predicted out of memory"},
+                          {Align::kLeft, Align::kRight, Align::kRight},
+                          {{"fits", cell(matrix.fits_as_fits), cell(matrix.fits_as_oom)},
+                           {"out of memory", cell(matrix.oom_as_fits), cell(matrix.oom_as_oom)}}});
+  }
+  for (const auto& row : rows) {
+    if (row.fit && row.fit->stated && !row.fit->right()) text += wrong_verdict(row);
+  }
+  return text + format_false_alarms(rows);
+}
+
+std::string exceeded_tolerance(const char* what, const std::optional<Comparison>& figure,
+                               const std::optional<double>& tolerance) {
+  if (!figure || !tolerance || std::abs(figure->error()) <= *tolerance) return "";
+  return fmt::format("{} differs by {}, tolerance {:.1f} %", what, signed_percent(figure->error()),
+                     *tolerance * 100.0);
+}
+
 std::string format_skipped(const std::vector<AccuracyRow>& rows) {
   std::map<std::string, int> reasons;
   for (const auto& row : rows) {
@@ -132,6 +202,30 @@ ErrorStatistics error_statistics(const std::vector<double>& errors) {
   result.p90 = sizes[static_cast<std::size_t>(std::ceil(0.9 * count)) - 1];
   result.worst = sizes.back();
   return result;
+}
+
+OutcomeMatrix outcome_matrix(const std::vector<AccuracyRow>& rows) {
+  OutcomeMatrix matrix;
+  for (const auto& row : rows) {
+    if (!row.fit) continue;
+    const auto& fit = *row.fit;
+    if (!fit.stated) {
+      ++matrix.measured;
+      if (!fit.predicted_fits) ++matrix.measured_as_oom;
+    } else if (fit.measured_fits) {
+      ++(fit.predicted_fits ? matrix.fits_as_fits : matrix.fits_as_oom);
+    } else {
+      ++(fit.predicted_fits ? matrix.oom_as_fits : matrix.oom_as_oom);
+    }
+  }
+  return matrix;
+}
+
+std::vector<std::string> exceeded_tolerances(const AccuracyRow& row) {
+  std::vector<std::string> exceeded{exceeded_tolerance("step time", row.step_time, row.step_time_tolerance),
+                                    exceeded_tolerance("memory", row.memory, row.memory_tolerance)};
+  std::erase(exceeded, "");
+  return exceeded;
 }
 
 std::vector<AccuracyGroup> accuracy_groups(const std::vector<AccuracyRow>& rows) {
@@ -170,11 +264,14 @@ Datum accuracy_document(const std::vector<AccuracyRow>& rows) {
   }
   return Record{
       {"runs", std::move(runs)},
-      {"summary", Record{{kOverall, group_document(groups.back())}, {"sources", std::move(sources)}}}};
+      {"summary", Record{{kOverall, group_document(groups.back())}, {"sources", std::move(sources)}}},
+      {"ordering", ordering_document(ordering_groups(rows))},
+      {"outcomes", outcome_document(outcome_matrix(rows))}};
 }
 
 std::string format_accuracy(const std::vector<AccuracyRow>& rows, std::size_t worst) {
-  return format_groups(accuracy_groups(rows)) + format_worst(rows, worst) + format_skipped(rows);
+  return format_groups(accuracy_groups(rows)) + format_ordering(ordering_groups(rows)) +
+         format_outcomes(rows) + format_worst(rows, worst) + format_skipped(rows);
 }
 
 }  // namespace shardsim

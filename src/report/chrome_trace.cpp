@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 #include <variant>
+
+#include "report/memory_series.h"
 
 namespace shardsim {
 namespace {
@@ -157,23 +158,14 @@ class TraceWriter {
   void add_memory(std::uint32_t played, std::vector<Event>& events) const {
     const auto index = input_->tasks.ranks[played].rank_class;
     if (index >= input_->memory.size()) return;
-    std::vector<std::pair<std::uint32_t, std::int64_t>> issued;  // instruction, time
-    for (std::size_t i = 0; i < input_->tasks.tasks.size(); ++i) {
-      const auto& task = input_->tasks.tasks[i];
-      if (task.kind == TaskKind::kHost && task.rank == played) {
-        issued.emplace_back(task.instruction, input_->timeline.spans[i].end_ps);
-      }
-    }
-    std::sort(issued.begin(), issued.end());
-    for (const auto& sample : input_->memory[index]->samples) {
-      const auto after =
-          std::upper_bound(issued.begin(), issued.end(), std::pair(sample.instruction, INT64_MAX));
-      const auto time = after == issued.begin() ? 0 : std::prev(after)->second;
+    const auto& samples = input_->memory[index]->samples;
+    const auto times = sample_times_ps(input_->tasks, input_->timeline, played, samples);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
       events.push_back(
-          {time, fmt::format("{{\"ph\":\"C\",\"name\":\"memory\",\"pid\":{},\"ts\":{},\"args\":{{"
-                             "\"allocated\":{},\"reserved\":{}}}}}",
-                             input_->tasks.ranks[played].rank, microseconds(time), sample.allocated,
-                             sample.reserved)});
+          {times[i], fmt::format("{{\"ph\":\"C\",\"name\":\"memory\",\"pid\":{},\"ts\":{},\"args\":{{"
+                                 "\"allocated\":{},\"reserved\":{}}}}}",
+                                 input_->tasks.ranks[played].rank, microseconds(times[i]),
+                                 samples[i].allocated, samples[i].reserved)});
     }
   }
 

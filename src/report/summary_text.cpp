@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
-#include "program/program.h"
+#include "report/summary_parts.h"
 #include "report/table.h"
 
 namespace shardsim {
@@ -20,11 +19,6 @@ std::string percent(double share) {
 
 std::string heading(std::string_view text, const TextStyle& style) {
   return "\n" + paint(text, Tone::kBold, style) + "\n";
-}
-
-std::string place(const std::string& phase, const std::string& module) {
-  if (module.empty()) return phase;
-  return fmt::format("{} of {}", phase, module);
 }
 
 std::string title(const Summary& summary, const TextStyle& style) {
@@ -45,27 +39,6 @@ std::string failure_line(const ClassSummary& rank_class) {
                      format_bytes(failure.free));
 }
 
-std::string verdict(const Summary& summary, const TextStyle& style) {
-  const auto& worst = summary.classes[summary.worst_class];
-  const auto needed = worst.memory.steady_step.reserved + summary.outside_allocator;
-  if (summary.fits) {
-    const auto headroom = summary.capacity - needed;
-    const bool tight = headroom / summary.capacity < 0.05;
-    return paint("FITS", tight ? Tone::kWarning : Tone::kGood, style) +
-           fmt::format("  {} of {} used, {} ({}) left{}\n", format_bytes(needed),
-                       format_bytes(summary.capacity), format_bytes(headroom),
-                       percent(headroom / summary.capacity), tight ? ": tight" : "");
-  }
-  auto text = paint("OUT OF MEMORY", Tone::kBad, style);
-  text += needed > summary.capacity
-              ? fmt::format("  {} needed, {} there\n", format_bytes(needed), format_bytes(summary.capacity))
-              : std::string("\n");
-  for (const auto& rank_class : summary.classes) {
-    if (rank_class.memory.out_of_memory) return text + failure_line(rank_class);
-  }
-  return text;
-}
-
 std::string memory_section(const Summary& summary, const TextStyle& style) {
   const auto& worst = summary.classes[summary.worst_class];
   const auto& peak = worst.memory.steady_step;
@@ -73,22 +46,12 @@ std::string memory_section(const Summary& summary, const TextStyle& style) {
   text += fmt::format("  peak allocated {}, reserved {}, outside the allocator {}\n",
                       format_bytes(peak.allocated), format_bytes(peak.reserved),
                       format_bytes(summary.outside_allocator));
-  text +=
-      fmt::format("  reached in {}; the first step peaks at {}\n", place(worst.peak_phase, worst.peak_module),
-                  format_bytes(worst.memory.first_step.allocated));
-  std::vector<std::pair<std::int64_t, std::string>> parts;
-  for (std::size_t i = 0; i < peak.by_category.size(); ++i) {
-    if (peak.by_category[i] == 0) continue;
-    std::string name(memory_category_name(static_cast<MemoryCategory>(i)));
-    std::replace(name.begin(), name.end(), '_', ' ');
-    parts.emplace_back(peak.by_category[i], std::move(name));
-  }
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  text += fmt::format("  reached in {}; the first step peaks at {}\n", place_of_peak(worst),
+                      format_bytes(worst.memory.first_step.allocated));
   Table table{{}, {Align::kLeft, Align::kRight, Align::kRight, Align::kLeft}, {}};
-  for (const auto& [bytes, name] : parts) {
-    const double share = Bytes(bytes) / peak.allocated;
-    table.rows.push_back({name, format_bytes(Bytes(bytes)), percent(share), bar(share, kBarWidth)});
+  for (const auto& [name, bytes] : memory_parts(peak.by_category)) {
+    const double share = bytes / peak.allocated;
+    table.rows.push_back({name, format_bytes(bytes), percent(share), bar(share, kBarWidth)});
   }
   return text + format_table(table);
 }
@@ -115,21 +78,8 @@ std::string time_section(const Summary& summary, const TextStyle& style) {
   text += fmt::format("  {:.1f} model TFLOP/s per GPU; MFU {}, HFU {} of {:.4g} TFLOP/s {}\n",
                       summary.model_tflops_per_gpu, percent(summary.mfu), percent(summary.hfu),
                       summary.peak_tflops, summary.peak_dtype);
-  const auto& time = summary.time;
-  const std::pair<const char*, Seconds> parts[] = {{"compute", time.compute},
-                                                   {"exposed all-gather", time.exposed_all_gather},
-                                                   {"exposed reduce-scatter", time.exposed_reduce_scatter},
-                                                   {"exposed all-reduce", time.exposed_all_reduce},
-                                                   {"exposed all-to-all", time.exposed_all_to_all},
-                                                   {"exposed send/recv", time.exposed_p2p},
-                                                   {"exposed host copies", time.exposed_copy},
-                                                   {"pipeline bubble", time.bubble},
-                                                   {"optimizer", time.optimizer},
-                                                   {"waiting for the CPU", time.host_bound},
-                                                   {"other", time.other}};
   Table table{{}, {Align::kLeft, Align::kRight, Align::kRight, Align::kLeft}, {}};
-  for (const auto& [name, seconds] : parts) {
-    if (seconds.count() <= 0.0) continue;
+  for (const auto& [name, seconds] : time_parts(summary.time)) {
     const double share = seconds / summary.step_time;
     table.rows.push_back({name, format_seconds(seconds), percent(share), bar(share, kBarWidth)});
   }
@@ -138,16 +88,7 @@ std::string time_section(const Summary& summary, const TextStyle& style) {
 
 std::string communication_section(const Summary& summary, const TextStyle& style) {
   if (summary.communication.empty()) return "";
-  Table table{{"collective", "group", "ranks", "calls", "bytes", "in flight", "exposed", "bus bandwidth"},
-              {Align::kLeft, Align::kLeft, Align::kRight, Align::kRight, Align::kRight, Align::kRight,
-               Align::kRight, Align::kRight},
-              {}};
-  for (const auto& row : summary.communication) {
-    table.rows.push_back({row.kind, row.group, fmt::format("{}", row.ranks), fmt::format("{}", row.calls),
-                          format_bytes(row.bytes), format_seconds(row.time), format_seconds(row.exposed),
-                          fmt::format("{:.1f} GB/s", row.bus_bandwidth.count() / kGiga)});
-  }
-  return heading("Communication of one rank and step", style) + format_table(table);
+  return heading("Communication of one rank and step", style) + format_table(communication_table(summary));
 }
 
 std::string advice_section(const Summary& summary, const TextStyle& style) {
@@ -159,8 +100,29 @@ std::string advice_section(const Summary& summary, const TextStyle& style) {
 
 }  // namespace
 
+std::string format_verdict(const Summary& summary, const TextStyle& style) {
+  const auto& worst = summary.classes[summary.worst_class];
+  const auto needed = worst.memory.steady_step.reserved + summary.outside_allocator;
+  if (summary.fits) {
+    const auto headroom = summary.capacity - needed;
+    const bool tight = headroom / summary.capacity < 0.05;
+    return paint("FITS", tight ? Tone::kWarning : Tone::kGood, style) +
+           fmt::format("  {} of {} used, {} ({}) left{}\n", format_bytes(needed),
+                       format_bytes(summary.capacity), format_bytes(headroom),
+                       percent(headroom / summary.capacity), tight ? ": tight" : "");
+  }
+  auto text = paint("OUT OF MEMORY", Tone::kBad, style);
+  text += needed > summary.capacity
+              ? fmt::format("  {} needed, {} there\n", format_bytes(needed), format_bytes(summary.capacity))
+              : std::string("\n");
+  for (const auto& rank_class : summary.classes) {
+    if (rank_class.memory.out_of_memory) return text + failure_line(rank_class);
+  }
+  return text;
+}
+
 std::string format_summary(const Summary& summary, const TextStyle& style) {
-  return title(summary, style) + verdict(summary, style) + memory_section(summary, style) +
+  return title(summary, style) + format_verdict(summary, style) + memory_section(summary, style) +
          class_section(summary, style) + time_section(summary, style) +
          communication_section(summary, style) + advice_section(summary, style);
 }

@@ -16,4 +16,7 @@ namespace shardsim {
 /// One diagnostic after the other, each as format_diagnostic writes it, and a closing newline.
 [[nodiscard]] std::string format_errors(const Diagnostics& errors, const TextStyle& style);
 
+/// Whether the run fits, and by how much; else what failed first. Ends with a newline.
+[[nodiscard]] std::string format_verdict(const Summary& summary, const TextStyle& style);
+
 }  // namespace shardsim

@@ -77,6 +77,32 @@ TEST(Simulate, TraceIsJsonWithEventsInOrder) {
   std::filesystem::remove(path);
 }
 
+TEST(Simulate, HtmlIsAPageWithVerdictAndTablesAndNoRequests) {
+  const auto outcome = run({"simulate", kExample, "--html", "-"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with("<!DOCTYPE html>"));
+  for (const char* part : {"FITS", "exposed", "all_gather", "parameters"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  }
+  for (const char* request : {"src=", "href=", "@import", "url("}) {
+    EXPECT_EQ(outcome.out.find(request), std::string::npos) << request;
+  }
+  EXPECT_EQ(run({"simulate", kExample, "--html", "-", "--json", "-"}).code, 2);
+}
+
+TEST(Simulate, TheBuildsChartLibraryIsPutIntoThePage) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "with_charts";
+  std::filesystem::create_directories(folder / "share" / "shardsim");
+  std::ofstream(folder / "share" / "shardsim" / "vega.js") << "const vega = 'the library';";
+  std::ostringstream out;
+  std::ostringstream err;
+  const Console console{out, err, {false}, {false}, false, folder / "shardsim"};
+  EXPECT_EQ(run_command_line({"simulate", kExample, "--html", "-", "--data", kRoot.string()}, console), 0);
+  EXPECT_THAT(out.str(), HasSubstr("const vega = 'the library';"));
+  EXPECT_THAT(out.str(), HasSubstr("memory_over_step"));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Compare, PlaysAllCombinations) {
   const auto outcome = run({"compare", kExample, "--vary", "data_parallel.wrap=block,root", "--vary",
                             "data_parallel.reshard_after_forward=true,false"});
@@ -108,6 +134,95 @@ TEST(Show, ProgramListsCollectivesInIssueOrder) {
   EXPECT_EQ(collectives.size(), 13U + 12U + 13U + 1U);
   EXPECT_EQ(collectives.at(0).at("op"), "all_gather");
   EXPECT_EQ(collectives.at(0).at("phase"), "forward");
+}
+
+/// A file that goes when the test ends.
+class ScratchFile {
+ public:
+  explicit ScratchFile(const std::string& name) : path_(std::filesystem::path(::testing::TempDir()) / name) {
+    std::filesystem::remove(path_);
+  }
+  ~ScratchFile() { std::filesystem::remove(path_); }
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  [[nodiscard]] std::string name() const { return path_.string(); }
+  [[nodiscard]] std::string content() const {
+    std::ifstream stream(path_);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+  void write(const std::string& content) const { std::ofstream(path_) << content; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+json measured_run(const json& measured) {
+  std::ifstream file(kExample);
+  auto run = json::parse(file, nullptr, true, true);
+  run["measured"] = measured;
+  return run;
+}
+
+TEST(Validate, ARunBeyondItsOwnToleranceFails) {
+  const ScratchFile file("tolerance.json");
+  const ScratchFile junit("junit.xml");
+  file.write(measured_run({{"step_time_s", 1000.0}, {"tolerance", {{"step_time", 2.0}}}}).dump());
+  EXPECT_EQ(run({"validate", file.name()}).code, 0);
+  file.write(measured_run({{"step_time_s", 1000.0}, {"tolerance", {{"step_time", 0.1}}}}).dump());
+  const auto outcome = run({"validate", file.name(), "--junit", junit.name()});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("tolerance 10.0 %"));
+  EXPECT_THAT(junit.content(), HasSubstr("<failure message="));
+}
+
+TEST(Validate, OutcomesAreComparedAndGated) {
+  const ScratchFile file("outcomes.json");
+  file.write(measured_run({{"outcome", "oom"}}).dump());
+  const auto report = json_of({"validate", file.name()});
+  EXPECT_EQ(report.at("outcomes").at("oom_predicted_fits"), 1);
+  EXPECT_EQ(run({"validate", file.name(), "--min-outcomes", "1"}).code, 1);
+  file.write(measured_run({{"outcome", "fits"}}).dump());
+  EXPECT_EQ(run({"validate", file.name(), "--min-outcomes", "1"}).code, 0);
+  file.write(measured_run({{"outcome", "fit"}}).dump());
+  const auto misspelt = run({"validate", file.name()});
+  EXPECT_EQ(misspelt.code, 2);
+  EXPECT_THAT(misspelt.err, HasSubstr("/measured/outcome"));
+}
+
+TEST(Validate, TheRatchetIsMadeOnceAndHoldsFromThen) {
+  const ScratchFile runs("ratcheted.json");
+  const ScratchFile ratchet("ratchet.json");
+  const double predicted = json_of({"simulate", kExample}).at("step_time_s").get<double>();
+  runs.write(measured_run({{"step_time_s", predicted}}).dump());
+  EXPECT_EQ(run({"validate", runs.name(), "--ratchet", ratchet.name()}).code, 2);
+  EXPECT_EQ(run({"validate", runs.name(), "--ratchet", ratchet.name(), "--update-ratchet"}).code, 0);
+  EXPECT_EQ(json::parse(ratchet.content()).at("sources").at("ratcheted").at("step_time").at("count"), 1);
+  EXPECT_EQ(run({"validate", runs.name(), "--ratchet", ratchet.name()}).code, 0);
+  runs.write(measured_run({{"step_time_s", predicted * 1.05}}).dump());
+  const auto worse = run({"validate", runs.name(), "--ratchet", ratchet.name(), "--update-ratchet"});
+  EXPECT_EQ(worse.code, 1);
+  EXPECT_THAT(worse.err, HasSubstr("was 0.00 %"));
+  EXPECT_EQ(json::parse(ratchet.content()).at("sources").at("ratcheted").at("step_time").at("mean"), 0.0);
+}
+
+TEST(Validate, HtmlShowsEveryRun) {
+  const ScratchFile file("page.json");
+  file.write(measured_run({{"step_time_s", 1.0}, {"peak_reserved_bytes", 5e10}}).dump());
+  const auto outcome = run({"validate", file.name(), "--html", "-"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with("<!DOCTYPE html>"));
+  EXPECT_THAT(outcome.out, HasSubstr("llama3-8b-fsdp2-64"));
+  EXPECT_THAT(outcome.out, HasSubstr("All 1 compared runs"));
+}
+
+TEST(Validate, AMalformedRatchetIsRefusedWithThePlace) {
+  const ScratchFile ratchet("bad_ratchet.json");
+  ratchet.write(
+      R"({"schema": "shardsim.ratchet/1", "sources": {"s": {"memory": {"count": 1, "median": -1}}}})");
+  const auto outcome = run({"validate", kExample, "--ratchet", ratchet.name()});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("/sources/s/memory/median"));
+  EXPECT_THAT(outcome.err, HasSubstr("/sources/s/memory/mean"));
 }
 
 TEST(Validate, GatesDecideTheExitCode) {
