@@ -48,6 +48,9 @@ class RunDocument {
 /// Errors: those of read_json_file; a schema that is neither.
 [[nodiscard]] Result<std::vector<RunDocument>> load_run_documents(const std::filesystem::path& path);
 
+/// The document as JSON text, as a run file holds it.
+[[nodiscard]] std::string document_text(const RunDocument& document);
+
 /// Splits "a,b,c" at commas outside brackets, braces and quotes. Empty parts are kept.
 [[nodiscard]] std::vector<std::string> split_values(std::string_view text);
 
