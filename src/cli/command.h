@@ -20,6 +20,7 @@ struct Command {
 };
 [[nodiscard]] Command add_simulate(CLI::App& app);
 [[nodiscard]] Command add_compare(CLI::App& app);
+[[nodiscard]] Command add_plan(CLI::App& app);
 [[nodiscard]] Command add_validate(CLI::App& app);
 [[nodiscard]] Command add_calibrate(CLI::App& app);
 [[nodiscard]] std::vector<Command> add_show(CLI::App& app);

@@ -151,6 +151,7 @@ int run_command_line(const std::vector<std::string>& arguments, const Console& c
   std::vector<Command> commands;
   commands.push_back(add_simulate(app));
   commands.push_back(add_compare(app));
+  commands.push_back(add_plan(app));
   commands.push_back(add_validate(app));
   commands.push_back(add_calibrate(app));
   append(commands, add_show(app));

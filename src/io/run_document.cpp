@@ -161,6 +161,12 @@ Result<std::vector<RunDocument>> load_run_documents(const std::filesystem::path&
   return documents;
 }
 
+std::string document_text(const RunDocument& document) {
+  auto root = document.root();
+  root["schema"] = kRunSchema;
+  return root.dump(2) + "\n";
+}
+
 std::vector<std::string> split_values(std::string_view text) {
   std::vector<std::string> parts(1);
   int depth = 0;

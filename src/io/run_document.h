@@ -58,6 +58,9 @@ class RunDocument {
 /// "FILE#3" as file and index; a file whose own name ends so is taken whole.
 [[nodiscard]] std::pair<std::string, std::optional<std::size_t>> split_run_index(const std::string& file);
 
+/// The document as JSON text, as a run file holds it.
+[[nodiscard]] std::string document_text(const RunDocument& document);
+
 /// Splits "a,b,c" at commas outside brackets, braces and quotes. Empty parts are kept.
 [[nodiscard]] std::vector<std::string> split_values(std::string_view text);
 

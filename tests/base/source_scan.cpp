@@ -32,7 +32,9 @@ const std::map<std::string, Rooms, std::less<>>& arrows() {
       {"metrics", {"base", "program", "engine", "memory"}},
       {"predict",
        {"base", "model", "hardware", "layout", "program", "lower", "cost", "engine", "memory", "metrics"}},
-      {"plan", {"base", "model", "hardware", "layout", "program", "engine", "memory", "metrics", "predict"}},
+      {"plan",
+       {"base", "model", "hardware", "layout", "program", "lower", "cost", "engine", "memory", "metrics",
+        "predict"}},
       {"calibrate", {"base", "hardware", "layout", "program", "cost", "engine", "metrics", "predict"}},
       {"report", {"base", "program", "engine", "memory", "metrics", "plan", "calibrate"}},
       // Values only: their structs, none of their functions.
