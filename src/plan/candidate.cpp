@@ -39,10 +39,6 @@ bool is_megatron(System system) {
   return system == System::kMegatron || system == System::kMegatronDdp;
 }
 
-bool is_torch(SoftwareStack stack) {
-  return stack == SoftwareStack::kTorchEager || stack == SoftwareStack::kTorchCompile;
-}
-
 DataParallelStrategy strategy_of(System system) {
   constexpr std::array<DataParallelStrategy, kSystems> kStrategies{
       DataParallelStrategy::kFsdp2, DataParallelStrategy::kDdp,
