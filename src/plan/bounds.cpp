@@ -287,7 +287,8 @@ class BoundModel::Impl {
           const auto gathers = again ? 2.0 : 1.0;
           const auto blocks_only = block_fraction(share);
           cost.each_pass += (1.0 + (gathers - 1.0) * blocks_only) * copy.work.count();
-          const auto passes = static_cast<double>(run_.batch.global_batch / (data * run_.batch.micro_batch));
+          const auto micro_batches = run_.batch.global_batch / (data * run_.batch.micro_batch);
+          const auto passes = static_cast<double>(micro_batches);
           if (alike && share.experts == 0) {
             cost.streams = passes * (1.0 + (gathers - 1.0) * blocks_only) *
                            collective(CollectiveOp::kAllGather, whole, precision.param, tp, shards);

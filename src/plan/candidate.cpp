@@ -13,7 +13,7 @@ struct AxisKey {
 };
 
 const std::array<AxisKey, kAxes>& axis_keys() {
-  static const std::array<AxisKey, kAxes> kKeys{
+  static const std::array<AxisKey, kAxes> keys{
       {{"data_parallel.strategy",
         {"fsdp2", "ddp", "zero1", "zero2", "zero3", "megatron_distributed_optimizer", "megatron_ddp"}},
        {"layout.tp", {}},
@@ -29,7 +29,7 @@ const std::array<AxisKey, kAxes>& axis_keys() {
        {"data_parallel.reshard_after_forward", {"false", "true"}},
        {"data_parallel.wrap", {"block", "block_and_ends", "root"}},
        {"data_parallel.overlap_reduce", {"false", "true"}}}};
-  return kKeys;
+  return keys;
 }
 
 constexpr std::array<RecomputePolicy, 3> kPolicies{RecomputePolicy::kNone, RecomputePolicy::kSelective,
