@@ -14,23 +14,6 @@ namespace {
 
 using Names = std::set<std::string>;
 
-/// The family of constants of a matmul's arithmetic (cost/matmul.cpp).
-std::string matmul_family(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFp8:
-      return "fp8";
-    case Dtype::kFp4:
-      return "fp4";
-    case Dtype::kTf32:
-      return "tf32";
-    case Dtype::kFp32:
-    case Dtype::kFp64:
-      return "fp32";
-    default:
-      return "bf16";
-  }
-}
-
 void add_names(const MatmulShape& shape, Names& names) {
   const auto family = matmul_family(shape.dtype);
   names.insert({"matmul.fixed_s", "matmul.memory_fraction", fmt::format("matmul.{}.efficiency", family)});

@@ -256,8 +256,7 @@ Command add_plan(CLI::App& app) {
       ->add_option("--journal", options->journal,
                    "keep finished simulations in this file and start from those it holds")
       ->type_name("FILE");
-  command->add_option("--json", options->json, "write the plan as JSON; - prints only JSON")
-      ->type_name("FILE|-");
+  add_json_option(*command, options->json, "write the plan as JSON");
   command->add_option("-o,--output", options->best_run, "write the best layout's run file")
       ->type_name("FILE");
   command->footer(

@@ -108,6 +108,22 @@ std::string_view stack_name(SoftwareStack stack) {
   unreachable("stack_name");
 }
 
+std::string_view matmul_family(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFp8:
+      return "fp8";
+    case Dtype::kFp4:
+      return "fp4";
+    case Dtype::kTf32:
+      return "tf32";
+    case Dtype::kFp32:
+    case Dtype::kFp64:
+      return "fp32";
+    default:
+      return "bf16";
+  }
+}
+
 Origin origin_of(const Calibration& calibration, std::string_view name) {
   const auto found = calibration.constants.find(name);
   if (found == calibration.constants.end()) {

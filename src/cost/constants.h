@@ -15,6 +15,9 @@ namespace shardsim {
 /// "torch_eager", "torch_compile", ...: the part of `host.<stack>.*`.
 [[nodiscard]] std::string_view stack_name(SoftwareStack stack);
 
+/// "bf16", "fp8", ...: the part of `matmul.<family>.*` that describes arithmetic of `dtype`.
+[[nodiscard]] std::string_view matmul_family(Dtype dtype);
+
 /// How far a time that rests on this constant can be trusted: measured -> interpolated (a form fitted to
 /// measurements), published -> analytic, otherwise assumed.
 [[nodiscard]] Origin origin_of(const Calibration& calibration, std::string_view name);

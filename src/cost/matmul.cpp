@@ -30,23 +30,6 @@ std::array<Dtype, 5> candidates(Dtype dtype) {
   }
 }
 
-/// The family of constants that describes arithmetic of `dtype`.
-const char* family(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFp8:
-      return "fp8";
-    case Dtype::kFp4:
-      return "fp4";
-    case Dtype::kTf32:
-      return "tf32";
-    case Dtype::kFp32:
-    case Dtype::kFp64:
-      return "fp32";
-    default:
-      return "bf16";
-  }
-}
-
 struct Rates {
   double ceiling = 0.0;    ///< fraction of peak that no shape exceeds
   double unbounded = 0.0;  ///< fraction of peak before the shape terms
@@ -57,7 +40,7 @@ struct Rates {
 };
 
 Rates rates_of(Dtype dtype, const Calibration& calibration) {
-  const std::string name = family(dtype);
+  const std::string name(matmul_family(dtype));
   const bool own_shape_terms = name == "bf16" || name == "fp8" || name == "fp4";
   const std::string shape = own_shape_terms ? name : "bf16";
   const auto get = [&](const char* key) {

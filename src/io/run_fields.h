@@ -172,7 +172,8 @@ void visit_sections(Sections& sections, RunSpec& run) {
            "tokens an expert accepts over the even share; null: all", kNotNegative);
     fields("balanced", run.expert_parallel.balanced, "every expert gets the same number of tokens");
     fields("max_violation", run.expert_parallel.max_violation,
-           "unbalanced: tokens of the busiest expert over the mean, minus 1 (MaxVio)", kNotNegative);
+           "tokens of the busiest expert over the mean, minus 1 (MaxVio); unbalanced routing states it",
+           kNotNegative);
     fields("seed", run.expert_parallel.seed, "unbalanced: which draw of popularities", kNotNegative);
   });
   sections("batch", [&](auto& fields) { visit_batch(fields, run.batch); });

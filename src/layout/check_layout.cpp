@@ -34,6 +34,7 @@ class LayoutChecker {
     check_pipeline();
     check_expert_parts();
     check_capacity();
+    check_routing();
     check_recompute_modules();
     return std::move(errors_);
   }
@@ -137,6 +138,14 @@ class LayoutChecker {
         fmt::format("more than 0, and at most experts / top_k = {:g}, where every token fits", most),
         fmt::format("{:g}", *capacity),
         fmt::format("nearest legal value: {:g}", *capacity > 0.0 ? most : 1.0));
+  }
+
+  void check_routing() {
+    const auto& experts = run_.expert_parallel;
+    if (experts.balanced || experts.max_violation) return;
+    add("/expert_parallel/max_violation", "unbalanced routing does not say how far from even it is",
+        "tokens of the busiest expert over the mean, minus 1 (a trainer's MaxVio)", "null",
+        "0.5: the busiest expert gets half as much again as the mean");
   }
 
   void check_expert_parts() {

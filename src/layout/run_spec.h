@@ -113,9 +113,8 @@ struct ExpertParallelSpec {
   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll;
   std::optional<double> capacity_factor;
   bool balanced = true;
-  /// Of unbalanced routing: tokens of the busiest expert over the mean, minus one, and the draw. The default
-  /// is the mean of the two models that arXiv 2408.15664 (table 2) trains with an auxiliary loss.
-  double max_violation = 0.62;
+  /// Of unbalanced routing, which has to state it: tokens of the busiest expert over the mean, minus one.
+  std::optional<double> max_violation = std::nullopt;
   std::int64_t seed = 0;
 };
 

@@ -118,9 +118,6 @@ std::optional<GroupIndex> add_shared_embedding_group(const LoweringContext& cont
   return context.builder.add_group(std::move(group));
 }
 
-namespace {
-
-/// The part of the model that the ranks of one chunk compute.
 RankShare rank_share(const RunSpec& run, ChunkLayers layers, bool first, bool last) {
   RankShare share;
   share.tp = run.layout.tp;
@@ -134,7 +131,8 @@ RankShare rank_share(const RunSpec& run, ChunkLayers layers, bool first, bool la
   share.capacity_factor = run.expert_parallel.capacity_factor;
   // With a capacity every expert computes that many rows, full or not.
   if (!run.expert_parallel.balanced && !share.capacity_factor) {
-    share.skew = {run.expert_parallel.max_violation, static_cast<std::uint64_t>(run.expert_parallel.seed)};
+    share.skew = {run.expert_parallel.max_violation.value_or(0.0),
+                  static_cast<std::uint64_t>(run.expert_parallel.seed)};
   }
   share.first_layer = layers.first;
   share.end_layer = layers.end;
@@ -142,6 +140,8 @@ RankShare rank_share(const RunSpec& run, ChunkLayers layers, bool first, bool la
   share.head = last;
   return share;
 }
+
+namespace {
 
 PipelineLayout pipeline_layout(const RunSpec& run, const Mesh& mesh) {
   PipelineLayout layout;

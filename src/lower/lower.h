@@ -1,6 +1,7 @@
 #pragma once
 
 #include "layout/run_spec.h"
+#include "layout/stages.h"
 #include "model/model_graph.h"
 #include "program/program.h"
 
@@ -8,6 +9,10 @@ namespace shardsim {
 
 /// What the run says about the model's graph: sizes of a micro-batch, dtypes, kernels of the software stack.
 [[nodiscard]] GraphOptions graph_options(const RunSpec& run);
+
+/// The part of the model that a rank of the chunk with these layers computes. `first`, `last`: the chunk
+/// looks tokens up, ends with the loss.
+[[nodiscard]] RankShare rank_share(const RunSpec& run, ChunkLayers layers, bool first, bool last);
 
 /// Writes the host program of every rank class of the run. Requires a run that `check_layout` accepts.
 [[nodiscard]] Program lower(const RunSpec& run);

@@ -298,8 +298,7 @@ class BoundModel::Impl {
       }
       case DataParallelStrategy::kMegatronDistributedOptimizer:
       case DataParallelStrategy::kDdp: {
-        const bool megatron = run_.software.stack == SoftwareStack::kMegatron ||
-                              run_.software.stack == SoftwareStack::kMegatronLegacy;
+        const bool megatron = is_megatron(run_.software.stack);
         const bool distributed =
             run_.data_parallel.strategy == DataParallelStrategy::kMegatronDistributedOptimizer;
         cost.at_end = update(distributed ? share.dense / ranks : share.dense,
@@ -365,8 +364,7 @@ class BoundModel::Impl {
                (precision.master != precision.param ? bytes(precision.master, owned) : 0) +
                moments * bytes(precision.optimizer_state, owned);
       case DataParallelStrategy::kDdp: {
-        const bool megatron = run_.software.stack == SoftwareStack::kMegatron ||
-                              run_.software.stack == SoftwareStack::kMegatronLegacy;
+        const bool megatron = is_megatron(run_.software.stack);
         if (megatron) {
           return bytes(precision.param, parameters) + bytes(precision.gradient, parameters) +
                  (precision.master != precision.param ? bytes(precision.master, parameters) : 0) +

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "cost/constants.h"
 
 namespace shardsim {
 namespace {
@@ -54,22 +55,6 @@ SoftwareStack stack_of(System system, SoftwareStack own) {
   if (system == System::kFsdp2 || system == System::kDdp)
     return is_torch(own) ? own : SoftwareStack::kTorchCompile;
   return SoftwareStack::kDeepSpeed;
-}
-
-std::string_view stack_text(SoftwareStack stack) {
-  switch (stack) {
-    case SoftwareStack::kTorchEager:
-      return "torch_eager";
-    case SoftwareStack::kTorchCompile:
-      return "torch_compile";
-    case SoftwareStack::kMegatron:
-      return "megatron";
-    case SoftwareStack::kMegatronLegacy:
-      return "megatron_legacy";
-    case SoftwareStack::kDeepSpeed:
-      return "deepspeed";
-  }
-  unreachable("stack_text");
 }
 
 /// Megatron's selective recomputation is of named modules, its default being the attention core
@@ -152,7 +137,7 @@ std::vector<std::pair<std::string, std::string>> settings_of(const Candidate& ca
       settings.emplace_back("data_parallel.overlap_gather", axis_text(axis, candidate[axis]));
   }
   if (recomputes_modules(candidate)) settings.emplace_back("recompute.modules", R"(["core_attention"])");
-  settings.emplace_back("software.stack", stack_text(stack_of(system, base.software.stack)));
+  settings.emplace_back("software.stack", stack_name(stack_of(system, base.software.stack)));
   return settings;
 }
 

@@ -98,20 +98,7 @@ std::vector<GroupRoute> axis_routes(const RunSpec& run, const Topology& topology
 PartCost part_cost(const RunSpec& run, const PartOfModel& part, const CostModel& costs,
                    const Topology& topology) {
   auto options = graph_options(run);
-  auto& share = options.share;
-  share.tp = run.layout.tp;
-  share.sequence_parallel = run.tensor_parallel.sequence_parallel;
-  share.loss_parallel = run.tensor_parallel.loss_parallel;
-  share.cp = run.layout.cp;
-  share.context = run.context_parallel.method;
-  share.ep = run.model.moe ? run.layout.ep : 1;
-  share.etp = run.model.moe ? run.layout.etp.value_or(run.layout.tp) : 1;
-  share.dispatcher = run.expert_parallel.dispatcher;
-  share.capacity_factor = run.expert_parallel.capacity_factor;
-  share.first_layer = part.first;
-  share.end_layer = part.end;
-  share.embedding = part.embedding;
-  share.head = part.head;
+  options.share = rank_share(run, {part.first, part.end}, part.embedding, part.head);
   const auto graph = build_model_graph(run.model, options);
   const auto plan = plan_execution(graph, run.recompute, run.software.stack);
   const PartPricer pricer(graph, costs, axis_routes(run, topology), run.cluster.gpus == 1);

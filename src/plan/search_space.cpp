@@ -1,6 +1,7 @@
 #include "plan/search_space.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -248,6 +249,12 @@ Result<SearchSpace> search_space(const RunSpec& base, const SpaceLimits& limits)
     space[axis] = all_names(axis);
   }
   Diagnostics errors;
+  // Bounds take the groups of the usual order: others would lie on other links.
+  if (base.layout.order != LayoutSpec{}.order) {
+    errors.push_back({"", "/layout/order", "a plan places ranks in the usual order only",
+                      fmt::format("{}", fmt::join(LayoutSpec{}.order, ", ")),
+                      fmt::format("{}", fmt::join(base.layout.order, ", ")), "leave the key out"});
+  }
   if (limits.framework != "any") {
     std::erase_if(space[Axis::kSystem], [&](std::int32_t system) {
       return framework_name(static_cast<System>(system)) != limits.framework;

@@ -33,7 +33,8 @@ struct SpaceLimits {
 /// The whole space for `base`: every divisor of its GPUs as a degree (tensor parallelism stays inside one
 /// scale-up domain), every divisor of the layers as virtual stages, micro-batches of powers of two, and all
 /// named choices that `limits` leaves.
-/// Errors: an unknown framework; a fixed path that is no axis; a value that the axis does not have.
+/// Errors: another order of ranks than the usual; an unknown framework; a fixed path that is no axis; a value
+/// that the axis does not have.
 [[nodiscard]] Result<SearchSpace> search_space(const RunSpec& base, const SpaceLimits& limits);
 
 /// Combinations that cannot be run, and one of them in words.

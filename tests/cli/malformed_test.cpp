@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
             kRun + "--sequence-length 1000000000",
             {"/batch", "beyond what can be counted"}},
         Row{"TooManyMicroBatches",
-            kRun + "--global-batch 800000000 --trace /tmp/never_written.json",
+            kRun + "--global-batch 800000000 --trace never_written.json",
             {"--global-batch", "too many to play"}},
         Row{"UnknownStrategy", kRun + "--strategy fsdp3", {"--strategy", "fsdp2"}},
         Row{"UnknownDtype", kRun + "--param int4", {"--param", "bf16"}},

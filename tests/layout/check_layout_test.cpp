@@ -129,6 +129,8 @@ INSTANTIATE_TEST_SUITE_P(
                r.data_parallel.optimizer_instances = 4;
              },
              "/data_parallel/optimizer_instances", "hold the same experts", "2"},
+        Rule{"unbalanced_by_how_much", [](RunSpec& r) { r.expert_parallel.balanced = false; },
+             "/expert_parallel/max_violation", "how far from even", "0.5"},
         Rule{"empty_stage",
              [](RunSpec& r) {
                r.layout.pp = 4;

@@ -21,6 +21,14 @@ TEST(SearchSpace, EveryCombinationIsEitherLegalOrCountedUnderARule) {
   EXPECT_EQ(count.legal + illegal, count.combinations);
 }
 
+TEST(SearchSpace, RefusesAnOrderOfRanksThatTheBoundsDoNotKnow) {
+  auto base = toy_run(8, 32);
+  base.layout.order = {"dp_shard", "tp", "cp", "dp_replicate", "pp"};
+  const auto space = search_space(base, {});
+  ASSERT_FALSE(space.ok());
+  EXPECT_EQ(space.errors().front().pointer, "/layout/order");
+}
+
 TEST(SearchSpace, VisitsOnlyWhatTheLayoutRulesAccept) {
   const auto base = toy_run(8, 32);
   const auto space = search_space(base, {});
