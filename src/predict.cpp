@@ -150,7 +150,7 @@ struct Setting {
   const RunSpec& run;
   const PredictOptions& options;
   const ModelGraph& graph;
-  const Topology& topology;
+  GroupRouter& router;
   const CostModel& costs;
 };
 
@@ -159,8 +159,7 @@ Result<Prediction> play(const Setting& setting, const RunSpec& run) {
   Prediction prediction;
   prediction.program = computes_whole_model(run) ? lower(run, setting.graph) : lower(run);
   prediction.tasks = link(prediction.program, setting.options.granularity, setting.options.ranks);
-  const auto priced =
-      price(prediction.program, prediction.tasks, setting.costs, setting.topology, run.cluster);
+  const auto priced = price(prediction.program, prediction.tasks, setting.costs, setting.router);
   if (auto errors = endless(priced); !errors.empty()) return errors;
   prediction.timeline = simulate(priced);
   return prediction;
@@ -178,12 +177,13 @@ void add_collective_sizes(const Program& program, SummaryInputs& inputs) {
 /// Replays every class's memory; classes are independent of each other.
 void add_memory(const Setting& setting, const Prediction& prediction, SummaryInputs& inputs) {
   const auto classes = prediction.program.classes.size();
-  std::vector<Bytes> outside(classes);
+  std::vector<Bytes> outside;
+  for (const auto& rank_class : prediction.program.classes) {
+    const auto routes = group_routes(rank_class, setting.router);
+    outside.push_back(setting.costs.outside_allocator(communicators(rank_class, routes)));
+  }
   inputs.memory.resize(classes);
   tbb::parallel_for(std::size_t{0}, classes, [&](std::size_t index) {
-    const auto& rank_class = prediction.program.classes[index];
-    const auto routes = group_routes(rank_class, setting.topology, setting.run.cluster);
-    outside[index] = setting.costs.outside_allocator(communicators(rank_class, routes));
     const MemoryOptions memory{inputs.capacity - outside[index], setting.run.software.expandable_segments,
                                setting.options.keep_memory_samples};
     inputs.memory[index] =
@@ -276,9 +276,10 @@ Result<Prediction> predict(const RunSpec& run, const PredictOptions& options) {
   const auto graph = build_model_graph(run.model, options_of_whole);
   if (const auto units = wrap_units(graph, run.data_parallel.wrap); !units.ok()) return units.errors();
   const auto topology = build_topology(run.cluster);
+  GroupRouter router(topology, run.cluster);
   const CostModel costs(run.cluster.profile, run.software.stack, run.software.torch,
                         run.software.cuda_graphs);
-  const Setting setting{run, options, graph, topology, costs};
+  const Setting setting{run, options, graph, router, costs};
 
   if (!options.every_micro_batch) {
     if (auto repeating = play_repeating(setting, mesh.value())) {

@@ -17,6 +17,7 @@ using Action = std::function<int(const Console&)>;
 struct Command {
   CLI::App* app = nullptr;
   Action action;
+  std::function<void()> add_options = [] {};  ///< those that only a chosen command needs to know
 };
 [[nodiscard]] Command add_simulate(CLI::App& app);
 [[nodiscard]] Command add_compare(CLI::App& app);

@@ -115,6 +115,9 @@ int parse_and_run(CLI::App& app, const std::vector<Command>& commands, std::vect
   const auto chosen = chosen_command(app, arguments);
   if (!chosen.ok()) return report_errors(chosen.errors(), console);
   const auto [command, used] = chosen.value();
+  const auto owner = std::find_if(commands.begin(), commands.end(),
+                                  [name = command](const Command& each) { return each.app == name; });
+  if (owner != commands.end()) owner->add_options();
   const auto split = arguments.begin() + static_cast<std::ptrdiff_t>(used);
   auto joined = join_values(*command, {split, arguments.end()});
   if (!joined.ok()) return report_errors(joined.errors(), console);
@@ -134,9 +137,7 @@ int parse_and_run(CLI::App& app, const std::vector<Command>& commands, std::vect
         {command_line_error("", error.what(), fmt::format("{} --help", command->get_display_name()))},
         console);
   }
-  for (const auto& [owner, action] : commands) {
-    if (owner == command) return action(console);
-  }
+  if (owner != commands.end()) return owner->action(console);
   console.out << command->help();
   return kDone;
 }

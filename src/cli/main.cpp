@@ -1,6 +1,9 @@
 #include <malloc.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -27,13 +30,21 @@ int report_bug(const char* what) {
 }
 
 /// Predictions make and drop large arrays by the dozen. Kept in the heap they are not zeroed page by page by
-/// the kernel every time.
+/// the kernel every time, and huge pages make the first touch of the heap a few faults instead of thousands.
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kLarge = 1 << 30;
-  mallopt(M_MMAP_THRESHOLD, kLarge);
-  mallopt(M_TRIM_THRESHOLD, kLarge);
-  mallopt(M_TOP_PAD, 64 << 20);
+  constexpr int kLargestThreshold = 32 << 20;  // glibc 2.36, malloc.c: HEAP_MAX_SIZE / 2; more is refused
+  constexpr int kHeap = 64 << 20;
+  mallopt(M_MMAP_THRESHOLD, kLargestThreshold);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, kHeap);
+  void* volatile grows_heap = std::malloc(kLargestThreshold / 2);  // by the padding too
+  std::free(grows_heap);
+  constexpr std::uintptr_t kHugePage = 2 << 20;
+  const auto end = reinterpret_cast<std::uintptr_t>(sbrk(0));
+  const auto begin = (end - kHeap + kHugePage - 1) / kHugePage * kHugePage;
+  // A kernel without huge pages answers with an error, and everything is as before.
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
 }
 

@@ -218,7 +218,8 @@ Datum groups_document(const RunSpec& run, const Prediction& prediction, std::siz
   const auto topology = build_topology(run.cluster);
   const CostModel costs(run.cluster.profile, run.software.stack, run.software.torch);
   const auto& rank_class = prediction.program.classes[index];
-  const auto routes = group_routes(rank_class, topology, run.cluster);
+  GroupRouter router(topology, run.cluster);
+  const auto routes = group_routes(rank_class, router);
   List list;
   for (std::size_t i = 0; i < routes.size(); ++i) {
     const auto& group = rank_class.groups[i];
@@ -496,10 +497,12 @@ void class_options(CLI::App& command, ShowOptions& options) {
 Command add_one(CLI::App& parent, const ShowCommand& show) {
   const auto options = std::make_shared<ShowOptions>();
   auto* command = parent.add_subcommand(show.name, show.help);
-  show.add_options(*command, *options);
-  add_json_option(*command, options->json, "write the result as JSON");
   command->footer(std::string("Example:\n  ") + show.example);
-  return {command, [options, run = show.run](const Console& console) { return run(*options, console); }};
+  return {command, [options, run = show.run](const Console& console) { return run(*options, console); },
+          [command, options, add_options = show.add_options] {
+            add_options(*command, *options);
+            add_json_option(*command, options->json, "write the result as JSON");
+          }};
 }
 
 }  // namespace

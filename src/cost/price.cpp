@@ -70,14 +70,13 @@ Price collective_price(const CollectiveCost& collective, bool crosses_domains) {
 
 class Pricer {
  public:
-  Pricer(const Program& program, const TaskGraph& graph, const CostModel& costs, const Topology& topology,
-         const ClusterSpec& cluster)
+  Pricer(const Program& program, const TaskGraph& graph, const CostModel& costs, GroupRouter& router)
       : program_(program), graph_(graph), costs_(costs) {
     kernels_.resize(program.works.size());
     launches_.resize(program.works.size());
     collectives_.resize(program.classes.size());
     for (const RankClass& rank_class : program.classes) {
-      routes_.push_back(group_routes(rank_class, topology, cluster));
+      routes_.push_back(group_routes(rank_class, router));
     }
     for (std::uint32_t played = 0; played < graph.ranks.size(); ++played) {
       played_of_rank_.emplace(graph.ranks[played].rank, played);
@@ -291,16 +290,15 @@ class Pricer {
 }  // namespace
 
 PricedProgram price(const Program& program, const TaskGraph& graph, const CostModel& costs,
-                    const Topology& topology, const ClusterSpec& cluster) {
-  return Pricer(program, graph, costs, topology, cluster).run();
+                    GroupRouter& router) {
+  return Pricer(program, graph, costs, router).run();
 }
 
-std::vector<GroupRoute> group_routes(const RankClass& rank_class, const Topology& topology,
-                                     const ClusterSpec& cluster) {
+std::vector<GroupRoute> group_routes(const RankClass& rank_class, GroupRouter& router) {
   std::vector<GroupRoute> routes;
   routes.reserve(rank_class.groups.size());
   for (const ProcessGroup& group : rank_class.groups) {
-    routes.push_back(group.ranks.empty() ? GroupRoute{} : route_group(topology, cluster, group.ranks));
+    routes.push_back(group.ranks.empty() ? GroupRoute{} : router.route(group.ranks));
   }
   return routes;
 }

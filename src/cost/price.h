@@ -17,10 +17,9 @@ namespace shardsim {
 /// and host link. Kernels share SMs and memory bandwidth; collectives hold the SMs of their channels and
 /// share memory bandwidth and links.
 [[nodiscard]] PricedProgram price(const Program& program, const TaskGraph& graph, const CostModel& costs,
-                                  const Topology& topology, const ClusterSpec& cluster);
+                                  GroupRouter& router);
 
 /// Routes of a class's groups, indexed by GroupIndex.
-[[nodiscard]] std::vector<GroupRoute> group_routes(const RankClass& rank_class, const Topology& topology,
-                                                   const ClusterSpec& cluster);
+[[nodiscard]] std::vector<GroupRoute> group_routes(const RankClass& rank_class, GroupRouter& router);
 
 }  // namespace shardsim

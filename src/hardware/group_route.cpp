@@ -184,12 +184,13 @@ bool is_mesh(IntraNodeFabric fabric) {
 /// Walks the ring of one group over the topology.
 class RingWalk {
  public:
-  RingWalk(const Topology& topology, const ClusterSpec& cluster, const std::vector<std::int64_t>& ranks)
+  RingWalk(const Topology& topology, const ClusterSpec& cluster, const std::vector<std::int64_t>& ranks,
+           Paths& paths)
       : topology_(topology),
         node_(cluster.profile.node),
         ranks_(ranks),
         siblings_(ranks, cluster.gpus),
-        paths_(topology) {
+        paths_(paths) {
     result_.ranks = static_cast<std::int64_t>(ranks.size());
     split_into_segments();
     if (result_.leaf_groups > 1) result_.spine_fraction = 1.0 / cluster.profile.fabric.oversubscription;
@@ -387,7 +388,7 @@ class RingWalk {
   const NodeSpec& node_;
   const std::vector<std::int64_t>& ranks_;
   Siblings siblings_;
-  Paths paths_;
+  Paths& paths_;
   std::vector<Segment> segments_;
   std::array<bool, 4> crossed_{};
   BytesPerSecond shared_inter_;
@@ -402,11 +403,29 @@ BytesPerSecond shared_inter_bandwidth(const GroupRoute& route) {
 
 GroupRoute route_group(const Topology& topology, const ClusterSpec& cluster,
                        const std::vector<std::int64_t>& ranks) {
+  return GroupRouter(topology, cluster).route(ranks);
+}
+
+struct GroupRouter::State {
+  const Topology& topology;
+  const ClusterSpec& cluster;
+  Paths paths;
+  std::map<std::vector<std::int64_t>, GroupRoute> routes;
+};
+
+GroupRouter::GroupRouter(const Topology& topology, const ClusterSpec& cluster)
+    : state_(new State{topology, cluster, Paths(topology), {}}) {}
+GroupRouter::~GroupRouter() = default;
+
+const GroupRoute& GroupRouter::route(const std::vector<std::int64_t>& ranks) {
+  const auto& cluster = state_->cluster;
   SHARDSIM_CHECK(!ranks.empty() && ranks.front() >= 0 && ranks.back() < cluster.gpus,
                  "a group of {} ranks in a cluster of {}", ranks.size(), cluster.gpus);
   SHARDSIM_CHECK(std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end(),
                  "ranks of a group ascend");
-  return RingWalk(topology, cluster, ranks).run();
+  const auto [entry, is_new] = state_->routes.try_emplace(ranks);
+  if (is_new) entry->second = RingWalk(state_->topology, cluster, entry->first, state_->paths).run();
+  return entry->second;
 }
 
 }  // namespace shardsim

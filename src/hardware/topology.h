@@ -2,6 +2,7 @@
 
 #include <boost/graph/adjacency_list.hpp>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -107,5 +108,22 @@ struct GroupRoute {
 /// members.
 [[nodiscard]] GroupRoute route_group(const Topology& topology, const ClusterSpec& cluster,
                                      const std::vector<std::int64_t>& ranks);
+
+/// route_group() for many groups of one cluster: walks each group and each way between two places once.
+/// `topology` and `cluster` must outlive it. Not for use by several threads at once.
+class GroupRouter {
+ public:
+  GroupRouter(const Topology& topology, const ClusterSpec& cluster);
+  ~GroupRouter();
+  GroupRouter(const GroupRouter&) = delete;
+  GroupRouter& operator=(const GroupRouter&) = delete;
+
+  /// The reference stays valid as long as the router.
+  [[nodiscard]] const GroupRoute& route(const std::vector<std::int64_t>& ranks);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace shardsim

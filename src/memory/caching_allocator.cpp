@@ -1,8 +1,8 @@
 #include "memory/caching_allocator.h"
 
 #include <algorithm>
-#include <set>
-#include <tuple>
+#include <compare>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,9 +30,17 @@ struct Block {
   bool in_use = false;
 };
 
+struct FreeBlock {
+  std::int64_t size = 0;
+  std::int64_t address = 0;
+  std::uint32_t block = 0;
+
+  auto operator<=>(const FreeBlock&) const = default;
+};
+
 /// Free blocks of one stream and size class, best fit first.
 struct Pool {
-  std::set<std::tuple<std::int64_t, std::int64_t, std::uint32_t>> free;  ///< (size, address, block)
+  std::vector<FreeBlock> free;  ///< sorted: few at a time, so moving them is cheaper than nodes of a tree
   bool small = false;
   std::uint32_t tail = kNoBlock;  ///< last block of the growing range (expandable segments)
 };
@@ -72,10 +80,14 @@ struct CachingAllocator::State {
     return slot;
   }
   void insert_free(std::uint32_t id) {
-    pool(blocks[id].pool).free.emplace(blocks[id].size, blocks[id].address, id);
+    auto& free = pool(blocks[id].pool).free;
+    const FreeBlock entry{blocks[id].size, blocks[id].address, id};
+    free.insert(std::lower_bound(free.begin(), free.end(), entry), entry);
   }
   void erase_free(std::uint32_t id) {
-    pool(blocks[id].pool).free.erase({blocks[id].size, blocks[id].address, id});
+    auto& free = pool(blocks[id].pool).free;
+    free.erase(
+        std::lower_bound(free.begin(), free.end(), FreeBlock{blocks[id].size, blocks[id].address, id}));
   }
 
   std::uint32_t take_best_fit(std::uint32_t pool_index, std::int64_t size);
@@ -89,9 +101,9 @@ struct CachingAllocator::State {
 
 std::uint32_t CachingAllocator::State::take_best_fit(std::uint32_t pool_index, std::int64_t size) {
   auto& free = pool(pool_index).free;
-  const auto found = free.lower_bound({size, -1, 0});
+  const auto found = std::lower_bound(free.begin(), free.end(), FreeBlock{size, -1, 0});
   if (found == free.end()) return kNoBlock;
-  const auto id = std::get<2>(*found);
+  const auto id = found->block;
   free.erase(found);
   return id;
 }
@@ -139,32 +151,30 @@ std::uint32_t CachingAllocator::State::grow_range(std::uint32_t pool_index, std:
 /// What the allocator does before it gives up: segments that are wholly free go back to the driver.
 void CachingAllocator::State::release_cached() {
   for (auto& owner : pools) {
-    for (auto entry = owner.free.begin(); entry != owner.free.end();) {
-      const auto id = std::get<2>(*entry);
-      auto& block = blocks[id];
-      if (expandable && id == owner.tail) {
+    std::optional<std::uint32_t> shrunk;
+    std::erase_if(owner.free, [&](const FreeBlock& entry) {
+      auto& block = blocks[entry.block];
+      if (expandable && entry.block == owner.tail) {
         // The free end of a range is unmapped in whole pages; pages that a live block shares stay.
         const auto page = owner.small ? kSmallSegment : kLargeSegment;
         const auto unmapped = block.size / page * page;
         reserved -= unmapped;
-        entry = owner.free.erase(entry);
-        if (unmapped == block.size) {
-          owner.tail = block.previous;
-          if (block.previous != kNoBlock) blocks[block.previous].next = kNoBlock;
-          unused.push_back(id);
-        } else {
-          block.size -= unmapped;
-          entry = owner.free.emplace(block.size, block.address, id).first;
-          ++entry;
+        block.size -= unmapped;
+        if (block.size > 0) {
+          shrunk = entry.block;
+          return true;
         }
+        owner.tail = block.previous;
+        if (block.previous != kNoBlock) blocks[block.previous].next = kNoBlock;
       } else if (!expandable && block.previous == kNoBlock && block.next == kNoBlock) {
         reserved -= block.size;
-        unused.push_back(id);
-        entry = owner.free.erase(entry);
       } else {
-        ++entry;
+        return false;
       }
-    }
+      unused.push_back(entry.block);
+      return true;
+    });
+    if (shrunk) insert_free(*shrunk);
   }
 }
 

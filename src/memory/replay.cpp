@@ -35,9 +35,9 @@ StepTimes step_times(const RankClass& rank_class, const TaskGraph& graph, const 
   const auto count = rank_class.instructions.size() - rank_class.steady_step;
   std::vector<std::int64_t> issued(count, 0);
   std::vector<std::int64_t> finished(count, 0);
-  for (std::size_t task = 0; task < graph.tasks.size(); ++task) {
+  for (auto entry = graph.of_rank_begin[played]; entry < graph.of_rank_begin[played + 1]; ++entry) {
+    const auto task = graph.of_rank[entry];
     const auto& at = graph.tasks[task];
-    if (at.rank != played) continue;
     const auto end = timeline.spans[task].end_ps;
     auto& time = at.kind == TaskKind::kHost || at.kind == TaskKind::kHostJoin ? issued : finished;
     for (auto instruction = at.instruction; instruction < at.instruction + at.count; ++instruction) {
@@ -77,6 +77,7 @@ class Replay {
         allocator_(options.capacity, options.expandable_segments),
         block_of_(class_.buffers.size(), kNoBlock),
         used_by_(program.streams.size()),
+        is_marked_(class_.buffers.size(), false),
         stream_busy_until_(program.streams.size(), 0) {}
 
   MemoryProfile run();
@@ -99,7 +100,8 @@ class Replay {
   CachingAllocator allocator_;
   std::vector<CachingAllocator::BlockId> block_of_;
   std::vector<std::vector<BufferIndex>>
-      used_by_;  ///< per stream: buffers marked by record_stream and not yet freed
+      used_by_;                  ///< per stream: buffers marked by record_stream and not yet freed
+  std::vector<bool> is_marked_;  ///< per buffer: some stream has it in `used_by_`
   std::vector<std::int64_t> stream_busy_until_;  ///< per stream: when what was issued so far ends
   std::deque<DeferredFree> deferred_;
   CategoryBytes by_category_{};
@@ -155,9 +157,10 @@ void Replay::free(std::uint32_t index) {
   allocated_ -= rounded(spec.size);
   by_category_[static_cast<std::size_t>(spec.category)] -= rounded(spec.size);
   std::int64_t until = -1;
-  for (std::size_t stream = 0; stream < used_by_.size(); ++stream) {
+  for (std::size_t stream = 0; is_marked_[buffer] && stream < used_by_.size(); ++stream) {
     if (std::erase(used_by_[stream], buffer) > 0) until = std::max(until, stream_busy_until_[stream]);
   }
+  is_marked_[buffer] = false;
   if (until > host_ps_) {
     allocator_.defer_free(block);
     deferred_.push_back({block, until});
@@ -174,6 +177,7 @@ void Replay::use(std::uint32_t index) {
   auto& users = used_by_[instruction.stream];
   if (std::find(users.begin(), users.end(), instruction.argument) == users.end())
     users.push_back(instruction.argument);
+  is_marked_[instruction.argument] = true;
 }
 
 void Replay::collect_deferred() {

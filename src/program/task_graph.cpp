@@ -85,6 +85,7 @@ class GraphBuilder {
   }
   [[nodiscard]] TaskGraph& graph() { return graph_; }
   TaskGraph finish() {
+    collect_by_rank();
     graph_.after_begin.assign(graph_.tasks.size() + 1, 0);
     for (const auto& [task, before] : edges_) ++graph_.after_begin[task + 1];
     for (std::size_t i = 0; i < graph_.tasks.size(); ++i) graph_.after_begin[i + 1] += graph_.after_begin[i];
@@ -95,6 +96,17 @@ class GraphBuilder {
   }
 
  private:
+  void collect_by_rank() {
+    graph_.of_rank_begin.assign(graph_.ranks.size() + 1, 0);
+    for (const auto& task : graph_.tasks) ++graph_.of_rank_begin[task.rank + 1];
+    for (std::size_t i = 0; i < graph_.ranks.size(); ++i)
+      graph_.of_rank_begin[i + 1] += graph_.of_rank_begin[i];
+    graph_.of_rank.resize(graph_.tasks.size());
+    auto cursor = graph_.of_rank_begin;
+    for (TaskIndex task = 0; task < graph_.tasks.size(); ++task)
+      graph_.of_rank[cursor[graph_.tasks[task].rank]++] = task;
+  }
+
   TaskGraph graph_;
   std::vector<std::pair<TaskIndex, TaskIndex>> edges_;
 };

@@ -51,6 +51,8 @@ struct TaskGraph {
   std::vector<SharedInstruction> shared;   ///< members of collectives other than each task's own rank
   std::vector<std::uint32_t> after_begin;  ///< CSR offsets into `after`; size tasks + 1
   std::vector<TaskIndex> after;
+  std::vector<std::uint32_t> of_rank_begin;  ///< CSR offsets into `of_rank`; size ranks + 1
+  std::vector<TaskIndex> of_rank;            ///< tasks by their own rank (Task::rank), in order
 };
 
 /// Turns streams, events and rendezvous into dependencies.

@@ -42,7 +42,9 @@ struct Sample {
     return link(program, granularity, RankMode::kFolded);
   }
   [[nodiscard]] PricedProgram priced(const TaskGraph& graph) const {
-    return price(program, graph, costs(), build_topology(cluster), cluster);
+    const auto topology = build_topology(cluster);
+    GroupRouter router(topology, cluster);
+    return price(program, graph, costs(), router);
   }
   [[nodiscard]] CostModel costs() const {
     return {cluster.profile, SoftwareStack::kTorchEager, TorchVersion{}};
