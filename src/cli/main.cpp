@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -41,10 +42,11 @@ void keep_freed_memory() {
   void* volatile grows_heap = std::malloc(kLargestThreshold / 2);  // by the padding too
   std::free(grows_heap);
   constexpr std::uintptr_t kHugePage = 2 << 20;
-  const auto end = reinterpret_cast<std::uintptr_t>(sbrk(0));
-  const auto begin = (end - kHeap + kHugePage - 1) / kHugePage * kHugePage;
+  auto* const end = static_cast<std::byte*>(sbrk(0));
+  auto* begin = end - kHeap;
+  begin += (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
   // A kernel without huge pages answers with an error, and everything is as before.
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  madvise(begin, static_cast<std::size_t>(end - begin), MADV_HUGEPAGE);
 #endif
 }
 
